@@ -1,0 +1,37 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: help demo test check format coverage clean
+
+help:
+	@echo "make demo    see it work: real documents, real retrieval, a real engine (ARGS='--limit 20 ...' for options)"
+	@echo "make test    run all tests"
+	@echo "make check   linters, type checker, file sizes"
+	@echo "make format  format the code"
+
+demo: $(VENV)/.ready-demo
+	@$(BIN)/contextpilot-rag demo $(ARGS)
+
+test: $(VENV)/.ready-dev
+	@$(BIN)/python -m pytest --cov --cov-report= $(ARGS)
+	@$(BIN)/python -m coverage report --skip-covered --fail-under=90
+	@$(BIN)/python -m coverage report --fail-under=95 --include='contextpilot_rag/index/*,contextpilot_rag/prompt/*,contextpilot_rag/identity.py'
+
+check: $(VENV)/.ready-dev
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/python scripts/file_sizes.py
+
+format: $(VENV)/.ready-dev
+	@$(BIN)/ruff format
+	@$(BIN)/ruff check --fix
+
+$(VENV)/.ready-%: pyproject.toml constraints.txt scripts/setup.sh
+	@PYTHON="$(PYTHON)" sh scripts/setup.sh "$(VENV)" $*
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage build dist

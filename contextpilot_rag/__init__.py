@@ -1,0 +1,39 @@
+"""contextpilot-rag: puts retrieved blocks into an order that an LLM engine's prefix cache can reuse, and loses none.
+
+>>> from contextpilot_rag import ContextPilot
+>>> pilot = ContextPilot()
+>>> alignment = pilot.align([("doc-1", "Slices count from zero.")], "Where do slices start?")
+>>> alignment.messages(system="Answer from the documents.")[0]
+{'role': 'system', 'content': 'Answer from the documents.'}
+"""
+
+from __future__ import annotations
+
+from . import errors
+from ._version import __version__
+from .index.local import ContextIndex, LocalIndex
+from .pilot import AsyncContextPilot, ContextPilot
+from .prompt.prompt import AlignedPrompt
+from .settings import Settings
+from .types import Alignment, Block, BlockRef, Context, IndexStats, Namespace, OrderBudget, Request, Rule, Usage
+
+__all__ = [
+    "AlignedPrompt",
+    "Alignment",
+    "AsyncContextPilot",
+    "Block",
+    "BlockRef",
+    "Context",
+    "ContextIndex",
+    "ContextPilot",
+    "IndexStats",
+    "LocalIndex",
+    "Namespace",
+    "OrderBudget",
+    "Request",
+    "Rule",
+    "Settings",
+    "Usage",
+    "__version__",
+    "errors",
+]

@@ -1,0 +1,1 @@
+"""The demo: real documents, real retrieval, a real engine, with and without ContextPilot."""

@@ -1,0 +1,236 @@
+"""The demo from end to end: documents, questions, retrieval, two arms, a table, one example, a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import SettingsError
+from ..pilot import ContextPilot
+from ..retrieval.bm25 import BM25Retriever
+from ..retrieval.faiss import FaissRetriever
+from ..retrieval.fusion import fuse
+from ..retrieval.lsa import LsaEmbedding
+from ..types import Block, Context
+from .corpus import BLOCK_TOKENS, folder, python_documentation
+from .engines import FAKE_PREFILL, DemoEngine, choose_engine
+from .questions import packaged_questions, questions_from
+from .report import save_report
+from .run import Arm, run_arm, warm_up
+
+DEFAULT_LIMIT = 40
+_FUSED = 3  # a fused retriever looks at this many times top_k of each ranking
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """How to run the demo; the command line's options by name."""
+
+    docs: Path | None = None
+    questions: Path | None = None
+    block_tokens: int = BLOCK_TOKENS
+    top_k: int = 10
+    retriever: str = "hybrid"
+    endpoint: str | None = None
+    model: str | None = None
+    engine: str = "auto"
+    order: str = "balanced"
+    limit: int | None = None
+    max_tokens: int = 16
+    out: Path = Path("demo-report")
+
+
+def run_demo(options: DemoOptions, console: Console) -> tuple[Arm, Arm]:
+    """Run the demo and show it.
+
+    Args:
+        options: how.
+        console: where to.
+
+    Returns:
+        The arm as retrieved and the arm through ContextPilot.
+
+    Raises:
+        ContextPilotError: documents, questions, settings or the engine cannot be used; the message says why.
+    """
+    if options.limit is not None and options.limit < 1:
+        raise SettingsError(f"limit must be at least 1, not {options.limit}")
+    pilots = ContextPilot(order="retrieved"), ContextPilot(order=options.order)
+    blocks = (
+        python_documentation(options.block_tokens)
+        if options.docs is None
+        else folder(options.docs, options.block_tokens)
+    )
+    questions = packaged_questions() if options.questions is None else questions_from(options.questions)
+    console.print(f"Documents: {len(blocks):,} blocks from {options.docs or 'the documentation that Python carries'}.")
+    retrieve = retriever(options.retriever, blocks)
+
+    engine, why = choose_engine(options.endpoint, options.model, options.engine)
+    say = _Speaker(console, "" if engine.real else "[FakeEngine, no model: times are invented] ")
+    if why is not None:
+        say(f"The built-in FakeEngine stands in for a real engine: {why}.")
+    say(f"Engine: {engine.name}.")
+
+    limit = options.limit or (DEFAULT_LIMIT if engine.arm_seconds else len(questions))
+    say(f"Retrieval: {options.retriever}, the {options.top_k} best blocks for each question.")
+    contexts = [retrieve(question, options.top_k) for question in questions[:limit]]
+    arms = _measure(engine, contexts, pilots, options, say)
+
+    asked = len(arms[0].sent)
+    slow = " (as many as this machine answers in a few minutes; --limit N asks more or fewer)"
+    say(
+        f"Asked the first {asked} of {len(questions)} questions{slow if options.limit is None else ''}."
+        if asked < len(questions)
+        else f"Asked all {asked} questions."
+    )
+    say.show(_table(arms))
+    say(_verdict(arms))
+    _show_example(arms[1], say)
+    setup = {name: str(value) if isinstance(value, Path) else value for name, value in _fields(options).items()}
+    files = save_report(
+        options.out, arms, engine.name if engine.real else f"{engine.name} (no model, times invented)", setup
+    )
+    say(f"Report: {files[0]} (every request), {files[1]} (plot).")
+    return arms
+
+
+def retriever(kind: str, blocks: Sequence[Block]) -> Callable[[str, int], Context]:
+    """A function from (question, k) to a context.
+
+    Args:
+        kind: "bm25", "faiss" (TF-IDF vectors reduced by a truncated SVD) or "hybrid" (both, by reciprocal rank fusion).
+        blocks: the corpus.
+
+    Raises:
+        SettingsError: another kind.
+    """
+    if kind == "bm25":
+        return BM25Retriever(blocks).retrieve
+    if kind == "faiss":
+        return FaissRetriever(blocks, LsaEmbedding([block.text for block in blocks])).retrieve
+    if kind == "hybrid":
+        parts = retriever("bm25", blocks), retriever("faiss", blocks)
+        return lambda question, k: fuse([part(question, _FUSED * k) for part in parts], k)
+    raise SettingsError(f"retriever must be bm25, faiss or hybrid, not {kind!r}")
+
+
+def _measure(
+    engine: DemoEngine,
+    contexts: Sequence[Context],
+    pilots: tuple[ContextPilot, ContextPilot],
+    options: DemoOptions,
+    say: _Speaker,
+) -> tuple[Arm, Arm]:
+    """Both arms over the same questions: as many as the first arm gets through in the time it has."""
+    columns = (
+        TextColumn(say.prefix + "{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    arms: list[Arm] = []
+    seconds = engine.arm_seconds if options.limit is None else None
+    with Progress(*columns, console=say.console) as progress:
+        for name, pilot in zip(("as retrieved", "through ContextPilot"), pilots, strict=True):
+            task = progress.add_task(name, total=len(contexts))
+            with engine.fresh() as (endpoint, system):
+                warm_up(endpoint)
+                arm = run_arm(
+                    name,
+                    contexts,
+                    endpoint,
+                    pilot,
+                    system=system,
+                    max_tokens=options.max_tokens,
+                    seconds=None if arms else seconds,
+                    progress=lambda _, task=task: progress.advance(task),  # type: ignore[misc]
+                )
+            arms.append(arm)
+            contexts = contexts[: len(arm.sent)]
+            progress.update(task, total=len(arm.sent))
+    return arms[0], arms[1]
+
+
+def _table(arms: Sequence[Arm]) -> Table:
+    table = Table(title_justify="left")
+    for heading in ("", "requests", "prompt tokens", "cached tokens", "share", "TTFT mean", "p50", "p95"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for arm in arms:
+        cached, prompt = arm.cached_tokens, arm.prompt_tokens
+        table.add_row(
+            arm.name,
+            str(len(arm.sent)),
+            f"{prompt:,}",
+            "not reported" if cached is None else f"{cached:,}",
+            "" if cached is None or not prompt else f"{cached / prompt:.1%}",
+            f"{arm.mean_ttft:.3f} s",
+            f"{arm.ttft(50):.3f} s",
+            f"{arm.ttft(95):.3f} s",
+        )
+    return table
+
+
+def _verdict(arms: tuple[Arm, Arm]) -> str:
+    before, after = arms
+    change = after.mean_ttft / before.mean_ttft - 1
+    time = f"mean TTFT {abs(change):.0%} {'shorter' if change < 0 else 'longer'}"
+    if before.cached_tokens is None or after.cached_tokens is None:
+        switch = "vLLM: --enable-prompt-tokens-details, SGLang: --enable-cache-report"
+        return f"This engine reports no cached tokens ({switch}); {time}."
+    if not before.cached_tokens:
+        return f"Cached tokens: {after.cached_tokens:,} instead of none; {time}."
+    return (
+        f"Cached tokens: {after.cached_tokens / before.cached_tokens:.1f} times those of the retriever's order; {time}."
+    )
+
+
+def _show_example(arm: Arm, say: _Speaker) -> None:
+    """The context that gained most, before and after."""
+    changed = [one for one in arm.sent if one.alignment.changed]
+    if not changed:
+        say("No context was reordered: these questions share too few blocks.")
+        return
+    best = max(changed, key=lambda one: one.alignment.predicted_cached_tokens)
+    alignment = best.alignment
+    table = Table(title=Text(f"One question: {alignment.question}"), title_justify="left")
+    table.add_column("as retrieved, best first")
+    table.add_column("as sent")
+    for place, (before, after) in enumerate(zip(alignment.retrieved, alignment.blocks, strict=True)):
+        mark = "cached" if place < alignment.cached_blocks else ""
+        table.add_row(Text(str(before.id)), Text(f"[{place + 1}] {after.id}  {mark}".rstrip()))
+    say.show(table)
+    say(f"Why: {alignment.reason}.")
+    say(f"Order hint, after the last block: {alignment.order_hint}")
+
+
+class _Speaker:
+    """Says things on a console, each line with a prefix (which is how a stand-in engine shows on every line)."""
+
+    def __init__(self, console: Console, prefix: str) -> None:
+        self.console = console
+        self.prefix = prefix
+
+    def __call__(self, line: str) -> None:
+        self.console.print(Text(self.prefix + line), soft_wrap=True)
+
+    def show(self, table: Table) -> None:
+        if self.prefix:
+            with self.console.capture() as capture:
+                self.console.print(table)
+            for line in capture.get().splitlines():
+                self(line)
+        else:
+            self.console.print(table)
+
+
+def _fields(options: DemoOptions) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in options.__slots__} | {
+        "fake_prefill_tokens_per_second": FAKE_PREFILL
+    }

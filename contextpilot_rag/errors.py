@@ -1,0 +1,73 @@
+"""Every exception this library raises on purpose.
+
+ContextPilotError
+├── InputError(ValueError)        what the caller gave cannot be used; nothing was changed
+│   ├── InvalidBlock              a block that is no text, or carries an unusable id or token count
+│   ├── ConflictingBlocks         one id with two different texts in one request
+│   ├── SettingsError             an unknown setting, or a value out of range
+│   ├── CorpusError               no documents or questions where there should be some
+│   └── RetrievalError            a retriever's raw result that does not fit the blocks it came with
+├── IndexFailed                   the context index broke; only raised with ``on_error="raise"``
+└── EngineError                   the engine did not do its part
+    ├── EngineUnreachable         nothing answers at its address
+    ├── EngineRefused             it answered with an error status
+    └── EngineUnavailable         a local engine cannot be started here
+"""
+
+from __future__ import annotations
+
+
+class ContextPilotError(Exception):
+    """Base of all errors raised by this library."""
+
+
+class InputError(ContextPilotError, ValueError):
+    """What the caller gave cannot be used. Nothing was changed."""
+
+
+class InvalidBlock(InputError):
+    """A block that is no text, or that carries an unusable id or token count."""
+
+
+class ConflictingBlocks(InputError):
+    """Two blocks of one request have the same id and different texts."""
+
+
+class SettingsError(InputError):
+    """An unknown setting, or a value that it cannot have."""
+
+
+class CorpusError(InputError):
+    """No documents or questions where there should be some."""
+
+
+class RetrievalError(InputError):
+    """A retriever's raw result does not fit the blocks it came with."""
+
+
+class IndexFailed(ContextPilotError):
+    """The context index broke. Only raised with ``on_error="raise"``; otherwise the retriever's order goes out."""
+
+
+class EngineError(ContextPilotError):
+    """The engine did not do its part."""
+
+
+class EngineUnreachable(EngineError):
+    """Nothing answers at the engine's address."""
+
+
+class EngineRefused(EngineError):
+    """The engine answered with an error status.
+
+    Attributes:
+        status: the HTTP status, or None where the engine gave none.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class EngineUnavailable(EngineError):
+    """A local engine cannot be started on this machine; the message says what is missing."""

@@ -1,0 +1,44 @@
+"""Who a block is: a hash of its exact text. Ids are only aliases.
+
+The prompt shows a block's text through a reversible escaping (`prompt.escape`), so equal text means equal bytes in the
+prompt and different text means different bytes; the hash of one is as good as the hash of the other.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+
+from .types import Namespace
+
+KEY_BYTES = 16
+
+
+def block_key(text: str) -> bytes:
+    r"""The 16-byte identity of a text: equal in every process, whatever the id.
+
+    >>> block_key("a") == block_key("a"), block_key("a") == block_key("a\r\n")
+    (True, False)
+    """
+    # surrogatepass: a lone surrogate (from a badly decoded file) is unusual, but not ours to reject or to change
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest()
+
+
+def cache_salt(namespace: Namespace, secret: str = "") -> str | None:
+    """The engine's ``cache_salt`` for a namespace: 43 urlsafe characters, or None for the default namespace.
+
+    HMAC-SHA256 over length-prefixed fields, so that ("org_1", "2345") and ("org_12345", "") cannot meet. With an empty
+    secret whoever knows a namespace can compute its salt; set one where callers of the engine are not trusted.
+
+    >>> cache_salt(Namespace()) is None
+    True
+    >>> len(cache_salt(Namespace(tenant="acme")))
+    43
+    """
+    if not namespace:
+        return None
+    fields = [field.encode("utf-8", "surrogatepass") for field in (namespace.tenant, namespace.model, namespace.corpus)]
+    message = b"contextpilot-rag cache salt v1" + b"".join(len(field).to_bytes(4, "big") + field for field in fields)
+    digest = hmac.new(secret.encode("utf-8", "surrogatepass"), message, hashlib.sha256).digest()
+    return base64.urlsafe_b64encode(digest).decode("ascii").rstrip("=")

@@ -1,0 +1,265 @@
+"""PrefixTree: the index's picture of one engine's prefix cache.
+
+Every root path is a sequence of blocks that the engine is believed to hold. The tree is path-compressed (as in a radix
+tree): a node holds a run of blocks, so a thousand different contexts cost about a thousand nodes, not a thousand times
+their length.
+
+Each run has been used in one piece, so recency belongs to nodes. They stand in one list, least recently used first, and
+a path is touched from its end to its start: a node always stands before its parent, so the first in the list is always
+a leaf, and eviction takes the tail of what was used longest ago, as the engines do.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..types import BlockRef
+
+MAX_VISITED = 10_000
+
+# One empty dict for all leaves, most of the nodes: a dict of their own would double their size. Never written to.
+_CHILDLESS: dict[Hashable, _Node] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """A cached prefix that a request can use.
+
+    Args:
+        ranks: positions of its blocks in the request, in cached order.
+        tokens: their tokens, by the request's own counts.
+    """
+
+    ranks: tuple[int, ...] = ()
+    tokens: int = 0
+
+
+class PlacementRule:
+    """Which block may stand where: the part of an order budget that the search has to keep.
+
+    Both limits can only be kept by a prefix whose every start keeps them, so the search may stop at the first breach.
+    """
+
+    __slots__ = ("max_displacement", "protect_top")
+
+    def __init__(self, protect_top: int = 0, max_displacement: int | None = None) -> None:
+        self.protect_top = protect_top
+        self.max_displacement = max_displacement
+
+    def allows(self, rank: int, position: int, placed: int) -> bool:
+        """May the block of this rank stand at this position, after the ``placed`` ones (a bit set of ranks)?"""
+        if rank != position and min(rank, position) < self.protect_top:
+            return False
+        if self.max_displacement is None:
+            return True
+        if abs(rank - position) > self.max_displacement:
+            return False
+        placed |= 1 << rank
+        first_open = (~placed & (placed + 1)).bit_length() - 1  # the best-ranked block that still waits
+        return position + 1 - first_open <= self.max_displacement
+
+
+class _Node:
+    __slots__ = ("blocks", "children", "parent", "tokens", "used_at", "weights")
+
+    def __init__(self, parent: _Node | None, blocks: list[Hashable], weights: list[int]) -> None:
+        self.parent = parent or self  # the root is its own parent
+        self.blocks = blocks
+        self.weights = weights
+        self.tokens = sum(weights)
+        self.children = _CHILDLESS
+        self.used_at = 0
+
+    def adopt(self, child: _Node) -> None:
+        """Add a child, or put one in the place of another that begins with the same block."""
+        if self.children is _CHILDLESS:
+            self.children = {}
+        self.children[child.blocks[0]] = child
+
+    def __repr__(self) -> str:
+        return f"<{len(self.blocks)} blocks, {self.tokens} tokens, {len(self.children or ())} children>"
+
+
+class PrefixTree:
+    """Block sequences believed to be cached, up to a capacity. Not thread-safe: its owner holds a lock.
+
+    Args:
+        capacity_tokens: what the engine's cache holds. None: no limit in tokens.
+        max_blocks: entries kept in memory, whatever the capacity.
+
+    >>> a, b, c = BlockRef("a", 100), BlockRef("b", 50), BlockRef("c", 70)
+    >>> tree = PrefixTree()
+    >>> tree.insert([a, b])
+    >>> tree.heaviest_prefix([c, b, a])
+    Prefix(ranks=(2, 1), tokens=150)
+    """
+
+    def __init__(self, capacity_tokens: int | None = None, max_blocks: int = 1_000_000) -> None:
+        self.capacity_tokens = capacity_tokens
+        self.max_blocks = max_blocks
+        self._root = _Node(None, [], [])
+        self._by_use: OrderedDict[_Node, None] = OrderedDict()
+        self._clock = 0
+        self.tokens = 0
+        self.blocks = 0
+
+    def heaviest_prefix(
+        self, request: Sequence[BlockRef], rule: PlacementRule | None = None, max_visited: int = MAX_VISITED
+    ) -> Prefix:
+        """The root path that weighs most among those made of the request's blocks alone.
+
+        Exact up to ``max_visited`` nodes; after that, the best found so far. Of equal weights the one closest to the
+        retriever's order wins. The search follows only children that the request holds.
+
+        Args:
+            request: distinct blocks, best first.
+            rule: which placements are allowed; None allows all.
+            max_visited: bound on the nodes looked at.
+        """
+        rank_of = {block.key: rank for rank, block in enumerate(request)}
+        best_node, best_length, best_tokens = self._root, 0, 0
+        # (node, tokens before it, position of its first block, ranks placed before it)
+        stack = [(self._root, 0, 0, 0)]
+        visited = 0
+        while stack and visited < max_visited:
+            node, tokens, position, placed = stack.pop()
+            visited += 1
+            length = 0
+            for block in node.blocks:
+                rank = rank_of.get(block)
+                if rank is None or (rule is not None and not rule.allows(rank, position, placed)):
+                    break
+                tokens += request[rank].tokens
+                position += 1
+                length += 1
+                if rule is not None:
+                    placed |= 1 << rank
+            if tokens > best_tokens:
+                best_node, best_length, best_tokens = node, length, tokens
+            if length == len(node.blocks) and node.children:
+                # the best rank last, so that it is popped first
+                stack.extend((child, tokens, position, placed) for child in _held(node.children, rank_of))
+        path = self._path_to(best_node, best_length)
+        return Prefix(tuple(rank_of[block] for block in path), best_tokens)
+
+    def cached_tokens(self, sequence: Sequence[BlockRef]) -> tuple[int, int]:
+        """How much of a sequence, sent in exactly this order, is cached: (blocks, tokens)."""
+        matched, tokens = 0, 0
+        for block in self._match(sequence)[2]:
+            matched += 1
+            tokens += block.tokens
+        return matched, tokens
+
+    def insert(self, sequence: Sequence[BlockRef]) -> None:
+        """Record that the engine has been sent this sequence; evict what no longer fits.
+
+        The sequence itself stays, even where it alone is larger than the capacity.
+
+        Args:
+            sequence: distinct blocks in prompt order.
+        """
+        self._clock += 1
+        node, offset, matched = self._match(sequence)
+        if offset < len(node.blocks):
+            node = self._split(node, offset)
+        rest = sequence[len(matched) :]
+        if rest:
+            leaf = _Node(node, [block.key for block in rest], [block.tokens for block in rest])
+            node.adopt(leaf)
+            self._by_use[leaf] = None
+            self.tokens += leaf.tokens
+            self.blocks += len(leaf.blocks)
+            node = leaf
+        self._touch(node)
+        self._evict()
+
+    def touch(self, sequence: Sequence[BlockRef]) -> None:
+        """Record that the engine has used the cached part of this sequence, without adding anything."""
+        self._clock += 1
+        node, offset, _ = self._match(sequence)
+        if offset < len(node.blocks):
+            node = self._split(node, offset)
+        self._touch(node)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._root = _Node(None, [], [])
+        self._by_use.clear()
+        self.tokens = self.blocks = 0
+
+    def paths(self) -> Iterator[list[Hashable]]:
+        """Every root-to-leaf sequence of block keys, for tests and for looking at a tree."""
+        for node in self._by_use:
+            if not node.children:
+                yield self._path_to(node, len(node.blocks))
+
+    def _match(self, sequence: Sequence[BlockRef]) -> tuple[_Node, int, Sequence[BlockRef]]:
+        """The deepest node that the sequence reaches, how far into it, and the part of the sequence that matched."""
+        node, position = self._root, 0
+        while position < len(sequence) and node.children:
+            child = node.children.get(sequence[position].key)
+            if child is None:
+                break
+            offset = 0
+            for block, wanted in zip(child.blocks, sequence[position : position + len(child.blocks)], strict=False):
+                if block != wanted.key:
+                    break
+                offset += 1
+            node = child
+            position += offset
+            if offset < len(child.blocks):
+                return node, offset, sequence[:position]
+        return node, len(node.blocks), sequence[:position]
+
+    def _split(self, node: _Node, offset: int) -> _Node:
+        """Cut a node in two; returns the upper half. The lower keeps its place in the list, the upper follows it."""
+        upper = _Node(node.parent, node.blocks[:offset], node.weights[:offset])
+        node.parent.adopt(upper)
+        node.blocks, node.weights = node.blocks[offset:], node.weights[offset:]
+        node.tokens -= upper.tokens
+        node.parent = upper
+        upper.adopt(node)
+        # The caller touches the upper half next, which puts it at the end: behind its child in any case.
+        self._by_use[upper] = None
+        return upper
+
+    def _touch(self, node: _Node) -> None:
+        while node is not self._root:
+            node.used_at = self._clock
+            self._by_use.move_to_end(node)
+            node = node.parent
+
+    def _evict(self) -> None:
+        while (
+            self.capacity_tokens is not None and self.tokens > self.capacity_tokens
+        ) or self.blocks > self.max_blocks:
+            node = next(iter(self._by_use))
+            if node.used_at == self._clock:
+                return
+            last = node.blocks.pop()
+            weight = node.weights.pop()
+            node.tokens -= weight
+            self.tokens -= weight
+            self.blocks -= 1
+            if not node.blocks:
+                del self._by_use[node]
+                del node.parent.children[last]
+
+    def _path_to(self, node: _Node, length: int) -> list[Hashable]:
+        path = node.blocks[:length][::-1]
+        while node is not self._root:
+            node = node.parent
+            path.extend(reversed(node.blocks))
+        path.reverse()
+        return path
+
+
+def _held(children: dict[Hashable, _Node], rank_of: dict[Hashable, int]) -> list[_Node]:
+    """The children whose first block the request holds, worst rank first. Costs the smaller of the two."""
+    if len(children) < len(rank_of):
+        held = [(rank_of[first], child) for first, child in children.items() if first in rank_of]
+        held.sort(key=lambda pair: pair[0], reverse=True)
+        return [child for _, child in held]
+    return [child for block in reversed(rank_of) if (child := children.get(block)) is not None]

@@ -1,0 +1,288 @@
+"""ContextPilot: the one object most people use, and AsyncContextPilot, the same for async code."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+from .engines.usage import usage_of
+from .errors import ConflictingBlocks, IndexFailed, InvalidBlock, SettingsError
+from .identity import block_key, cache_salt
+from .index.local import ContextIndex, LocalIndex
+from .prompt.prompt import AlignedPrompt
+from .settings import Settings
+from .tokens import CountTokens, TokenCounter, Tokenizer
+from .types import Alignment, Block, BlockRef, IndexStats, Namespace, Request, Rule, Usage
+
+logger = logging.getLogger("contextpilot_rag")
+
+BlockLike = Block | str | tuple[Hashable, str] | Mapping[str, Any]
+
+
+class ContextPilot:
+    """Aligns the blocks of each request to what the engine has cached.
+
+    Args:
+        index: "embedded", or any `ContextIndex` (to share one between pilots).
+        namespace: what may share cached prefixes; a string is a tenant. The default shares with everybody.
+        tokenizer: counts tokens: a callable from text to int, or an object with ``encode``. None: an estimate that
+            learns from what the engine reports.
+        settings: all settings in one object. None: from the environment (``CONTEXTPILOT_*``).
+        **options: single settings by name; they override.
+
+    Raises:
+        SettingsError: an unknown setting, index or namespace, or a value that a setting cannot have.
+
+    >>> pilot = ContextPilot()
+    >>> monday = pilot.align([("a", "Slices count from zero."), ("b", "A step may be negative.")], "What is a step?")
+    >>> tuesday = pilot.align([("b", "A step may be negative."), ("a", "Slices count from zero.")], "And a slice?")
+    >>> tuesday.labels
+    {1: 'a', 2: 'b'}
+    >>> tuesday.order_hint
+    'Order of relevance, best first: [2] > [1]'
+    """
+
+    def __init__(
+        self,
+        index: str | ContextIndex = "embedded",
+        *,
+        namespace: Namespace | str | None = None,
+        tokenizer: Tokenizer | CountTokens | None = None,
+        settings: Settings | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> None:
+        self.settings = Settings.from_env(**options) if settings is None else settings.with_(**options)
+        self.index = self._index(index)
+        self._namespace = _namespace(namespace)
+        self._tokens = TokenCounter(tokenizer)
+        self._failures = 0
+        self._lock = threading.Lock()
+
+    @property
+    def failures(self) -> int:
+        """How often the index failed and the retriever's order went out."""
+        return self._failures
+
+    def align(
+        self,
+        blocks: Iterable[BlockLike],
+        question: str = "",
+        *,
+        namespace: Namespace | str | None = None,
+        key: Hashable = None,
+        **options: Any,  # noqa: ANN401
+    ) -> AlignedPrompt:
+        """Choose the order of a request's blocks and take it as about to be sent.
+
+        Args:
+            blocks: best first: `Block` objects, texts, ``(id, text)`` pairs, mappings with "text" and perhaps "id",
+                "tokens", "score"; or a `Context`. A text that comes twice is placed once, at its better rank.
+            question: stands last in the prompt, as it is.
+            namespace: for this request; None: the pilot's.
+            key: your name for the request; comes back as ``alignment.request.key``.
+            **options: settings for this request: order, min_gain, protect_top, max_displacement, echo, order_hint.
+
+        Raises:
+            InvalidBlock: a block that is no text, or has an unusable id or token count.
+            ConflictingBlocks: one id with two texts.
+            SettingsError: an unknown setting, or a value it cannot have.
+            IndexFailed: the index broke, and ``on_error="raise"`` was asked for.
+        """
+        settings = self._settings_for(options)
+        distinct, aliases, refs = self._distinct(blocks)
+        if not isinstance(question, str):
+            raise InvalidBlock(f"the question must be str, not {type(question).__name__}")
+        space = self._namespace if namespace is None else _namespace(namespace)
+        request = Request(refs, space, settings.budget, key)
+        alignment = self._aligned(request)
+        return AlignedPrompt(
+            request=request,
+            order=alignment.order,
+            cached_blocks=alignment.cached_blocks,
+            predicted_cached_tokens=alignment.predicted_cached_tokens,
+            retrieved_cached_tokens=alignment.retrieved_cached_tokens,
+            rule=alignment.rule,
+            retrieved=distinct,
+            aliases=aliases,
+            question=question,
+            hint_wanted=settings.order_hint,
+            echo=settings.echo,
+            salt=cache_salt(space, settings.salt_secret),
+        )
+
+    def observe(self, alignment: Alignment, response: object) -> Usage | None:
+        """Learn from the engine's answer what was really cached, and how it counts tokens.
+
+        Args:
+            alignment: what ``align`` returned for this request.
+            response: the engine's answer, or the last chunk of a stream: anything with an OpenAI-style ``usage``.
+
+        Returns:
+            What was reported, or None if nothing was.
+        """
+        usage = usage_of(response)
+        if usage is None:
+            return None
+        if isinstance(alignment, AlignedPrompt) and usage.prompt_tokens:
+            self._tokens.calibrate(len(alignment.user_message.encode("utf-8", "surrogatepass")), usage.prompt_tokens)
+        try:
+            self.index.observe(alignment, usage)
+        except Exception as error:  # noqa: BLE001  fails open: an answer is there, it must reach the caller
+            self._failed(error)
+        return usage
+
+    def forget(self, namespace: Namespace | str | None = None) -> None:
+        """Drop what the index knows of a namespace; None: of all."""
+        self.index.forget(None if namespace is None else _namespace(namespace))
+
+    def stats(self) -> IndexStats:
+        """The index's counts."""
+        return self.index.stats()
+
+    def _index(self, index: str | ContextIndex) -> ContextIndex:
+        if not isinstance(index, str):
+            return index
+        if index == "embedded":
+            chosen = self.settings
+            return LocalIndex(chosen.capacity_tokens, chosen.max_blocks, chosen.max_namespaces)
+        raise SettingsError(f"unknown index {index!r}: give 'embedded' or an object that is a ContextIndex")
+
+    def _settings_for(self, options: Mapping[str, Any]) -> Settings:
+        fixed = _FIXED.intersection(options)
+        if fixed:
+            raise SettingsError(f"{min(fixed)} belongs to the pilot and cannot be set for one request")
+        return self.settings.with_(**options)
+
+    def _distinct(
+        self, blocks: Iterable[BlockLike]
+    ) -> tuple[tuple[Block, ...], tuple[tuple[Hashable, ...], ...], tuple[BlockRef, ...]]:
+        """Each text once, at its best rank, with all the ids it came under."""
+        if isinstance(blocks, str | bytes | Mapping) or not isinstance(blocks, Iterable):
+            raise InvalidBlock(f"blocks must be a sequence of blocks, not one {type(blocks).__name__}")
+        distinct: dict[bytes, Block] = {}
+        aliases: dict[bytes, dict[Hashable, None]] = {}
+        key_of_id: dict[Hashable, bytes] = {}
+        for rank, given in enumerate(blocks):
+            block = _block(given, rank)
+            key = block_key(block.text)
+            name = key.hex() if block.id is None else block.id
+            if key_of_id.setdefault(name, key) != key:
+                raise ConflictingBlocks(f"block {rank}: id {name!r} came before in this request with another text")
+            distinct.setdefault(key, block)
+            aliases.setdefault(key, {}).setdefault(name)
+        refs = tuple(
+            BlockRef(key, block.tokens or self._tokens.count(block.text, key)) for key, block in distinct.items()
+        )
+        return tuple(distinct.values()), tuple(tuple(names) for names in aliases.values()), refs
+
+    def _aligned(self, request: Request) -> Alignment:
+        try:
+            alignment = self.index.align(request)
+            if sorted(alignment.order) == list(range(len(request.blocks))):
+                return alignment
+            error: Exception = IndexFailed(
+                f"order {alignment.order!r} is no permutation of {len(request.blocks)} blocks"
+            )
+        except Exception as raised:  # noqa: BLE001  the one place where the index's failures end
+            error = raised
+        self._failed(error)
+        return Alignment(request, tuple(range(len(request.blocks))), rule=Rule.FAILED_OPEN)
+
+    def _failed(self, error: Exception) -> None:
+        with self._lock:
+            self._failures += 1
+            first = self._failures == 1
+        if self.settings.on_error == "raise":
+            raise IndexFailed(f"the context index failed: {error}") from error
+        if first:
+            logger.warning(
+                "the context index failed; requests go out in the retriever's order (said once, see pilot.failures)",
+                exc_info=error,
+            )
+
+
+class AsyncContextPilot:
+    """`ContextPilot` for async code: the same words, awaited.
+
+    Args:
+        index: as for `ContextPilot`.
+        **options: as for `ContextPilot`.
+
+    >>> import asyncio
+    >>> alignment = asyncio.run(AsyncContextPilot().align(["Slices count from zero."], "Where do slices start?"))
+    >>> alignment.changed
+    False
+    """
+
+    def __init__(self, index: str | ContextIndex = "embedded", **options: Any) -> None:  # noqa: ANN401
+        # The embedded index answers in a fraction of a millisecond and does no input or output: it needs no thread.
+        self._pilot = ContextPilot(index, **options)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self._pilot.settings
+
+    @property
+    def failures(self) -> int:
+        """How often the index failed and the retriever's order went out."""
+        return self._pilot.failures
+
+    async def align(
+        self,
+        blocks: Iterable[BlockLike],
+        question: str = "",
+        *,
+        namespace: Namespace | str | None = None,
+        key: Hashable = None,
+        **options: Any,  # noqa: ANN401
+    ) -> AlignedPrompt:
+        """As `ContextPilot.align`."""
+        return self._pilot.align(blocks, question, namespace=namespace, key=key, **options)
+
+    async def observe(self, alignment: Alignment, response: object) -> Usage | None:
+        """As `ContextPilot.observe`."""
+        return self._pilot.observe(alignment, response)
+
+    async def forget(self, namespace: Namespace | str | None = None) -> None:
+        """As `ContextPilot.forget`."""
+        self._pilot.forget(namespace)
+
+    async def stats(self) -> IndexStats:
+        """As `ContextPilot.stats`."""
+        return self._pilot.stats()
+
+
+# Settings that shape the index or belong to the whole pilot.
+_FIXED = frozenset({"capacity_tokens", "max_blocks", "max_namespaces", "on_error", "salt_secret"})
+
+
+def _block(given: object, rank: int) -> Block:
+    """Anything block-like as a `Block`; errors say which block of the request it was."""
+    try:
+        if isinstance(given, Block):
+            return given
+        if isinstance(given, str):
+            return Block(given)
+        if isinstance(given, tuple) and len(given) == 2:
+            return Block(given[1], id=given[0])
+        if isinstance(given, Mapping) and "text" in given:
+            return Block(given["text"], given.get("id"), given.get("tokens"), given.get("score"))
+    except InvalidBlock as error:
+        raise InvalidBlock(f"block {rank} of the request: {error}") from None
+    raise InvalidBlock(
+        f"block {rank} of the request: give a Block, a text, an (id, text) pair or a mapping with 'text', "
+        f"not {type(given).__name__}"
+    )
+
+
+def _namespace(value: Namespace | str | None) -> Namespace:
+    if value is None:
+        return Namespace()
+    if isinstance(value, Namespace):
+        return value
+    if isinstance(value, str):
+        return Namespace(tenant=value)
+    raise SettingsError(f"a namespace is a Namespace or a str, not {type(value).__name__}")

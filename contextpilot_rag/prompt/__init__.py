@@ -1,0 +1,1 @@
+"""Prompts: bytes that stay stable up to the last shared block, and the hints after it."""

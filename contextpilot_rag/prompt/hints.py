@@ -1,0 +1,32 @@
+"""The sentences that a prompt adds to the blocks: fixed wording, equal in every process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+ORDER_HINT = "Order of relevance, best first:"
+
+# Wording that block text may not forge at the start of a line (`prompt.escape`).
+RESERVED_PHRASES: tuple[str, ...] = (ORDER_HINT,)
+
+
+def label(number: int) -> str:
+    """The mark in front of a block.
+
+    >>> label(3)
+    '[3]'
+    """
+    return f"[{number}]"
+
+
+def order_hint(order: Sequence[int]) -> str:
+    """Tells the model the retriever's order of relevance, by label.
+
+    Args:
+        order: for each place in the prompt, the block's rank (0 is best).
+
+    >>> order_hint([2, 0, 1])
+    'Order of relevance, best first: [2] > [3] > [1]'
+    """
+    number_of_rank = {rank: place + 1 for place, rank in enumerate(order)}
+    return f"{ORDER_HINT} " + " > ".join(label(number_of_rank[rank]) for rank in sorted(number_of_rank))

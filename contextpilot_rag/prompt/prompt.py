@@ -1,0 +1,81 @@
+"""AlignedPrompt: an alignment together with the texts it is about, ready to be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from ..types import Alignment, Block
+from . import hints
+from .render import Message, render_messages, render_user
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedPrompt(Alignment):
+    """What ``pilot.align`` returns: the order, its reasons, and the prompt that follows from it.
+
+    Args:
+        retrieved: the distinct blocks, best first.
+        aliases: for each of them, every id it was retrieved under; the first is the block's own.
+        question: what is asked.
+        hint_wanted: whether a changed order is told to the model.
+        echo: how many of the best blocks to give once more at the end.
+        salt: the namespace's cache salt, or None.
+    """
+
+    retrieved: tuple[Block, ...] = ()
+    aliases: tuple[tuple[Hashable, ...], ...] = ()
+    question: str = ""
+    hint_wanted: bool = True
+    echo: int = 0
+    salt: str | None = None
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks in prompt order."""
+        return tuple(self.retrieved[rank] for rank in self.order)
+
+    @property
+    def labels(self) -> dict[int, Hashable]:
+        """For each label in the prompt, the id of its block: what a citation [2] stands for."""
+        return {place + 1: self.aliases[rank][0] for place, rank in enumerate(self.order)}
+
+    @property
+    def ids(self) -> dict[int, tuple[Hashable, ...]]:
+        """For each label, every id that its text was retrieved under."""
+        return {place + 1: self.aliases[rank] for place, rank in enumerate(self.order)}
+
+    @property
+    def order_hint(self) -> str | None:
+        """The sentence that tells the model the retriever's order, or None where it did not change."""
+        return hints.order_hint(self.order) if self.hint_wanted and self.changed else None
+
+    @property
+    def echoed(self) -> tuple[int, ...]:
+        """Places (from 0) of the best blocks that stand once more at the end, the very best last.
+
+        None if the order did not change, or the best blocks are the last ones anyway.
+        """
+        best = range(min(self.echo, len(self.order)))
+        if not self.changed or set(self.order[len(self.order) - len(best) :]) == set(best):
+            return ()
+        return tuple(self.order.index(rank) for rank in reversed(best))
+
+    @property
+    def user_message(self) -> str:
+        """The content of the user message: blocks, hint, question."""
+        return render_user([block.text for block in self.blocks], self.echoed, self.order_hint, self.question)
+
+    def messages(self, system: str | None = None) -> list[Message]:
+        """The messages to send.
+
+        Args:
+            system: the system prompt. Keep it constant: everything before the blocks is part of the shared prefix.
+        """
+        return render_messages(system, self.user_message)
+
+    @property
+    def extra_body(self) -> dict[str, Any]:
+        """What to pass as ``extra_body`` to the OpenAI client: the namespace's ``cache_salt``, if it has one."""
+        return {} if self.salt is None else {"cache_salt": self.salt}

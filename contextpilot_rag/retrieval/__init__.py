@@ -1,0 +1,1 @@
+"""Retrievers: raw results to contexts."""

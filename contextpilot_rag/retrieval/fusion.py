@@ -1,0 +1,32 @@
+"""Reciprocal rank fusion: one context out of several retrievers' contexts.
+
+Source: Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning
+Methods", SIGIR 2009.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+
+from ..types import Block, Context
+
+RANK_CONSTANT = 60
+
+
+def fuse(contexts: Sequence[Context], k: int) -> Context:
+    """The k blocks that stand best over several contexts of one question; a block is known by its id.
+
+    >>> tea, milk, cocoa = Block("tea", id="a"), Block("milk", id="b"), Block("cocoa", id="c")
+    >>> [block.id for block in fuse([Context((tea, milk)), Context((milk, cocoa))], k=2)]
+    ['b', 'a']
+    """
+    scores: dict[Hashable, float] = {}
+    blocks: dict[Hashable, Block] = {}
+    for context in contexts:
+        for rank, block in enumerate(context):
+            blocks.setdefault(block.id, block)
+            scores[block.id] = scores.get(block.id, 0.0) + 1 / (RANK_CONSTANT + rank + 1)
+    best = sorted(scores, key=lambda name: (-scores[name], str(name)))[:k]
+    question = contexts[0].question if contexts else ""
+    return Context(tuple(replace(blocks[name], score=scores[name]) for name in best), question)

@@ -1,0 +1,163 @@
+"""All settings in one frozen object, checked when it is made.
+
+Each can be given by keyword, or by an environment variable: ``CONTEXTPILOT_`` and the name in capitals.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, Literal, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from .errors import SettingsError
+from .types import OrderBudget
+
+ENVIRONMENT_PREFIX = "CONTEXTPILOT_"
+
+Order = Literal["retrieved", "balanced"]
+OnError = Literal["open", "raise"]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What can be set. Every value is checked; a wrong or unknown one raises `SettingsError` with what is allowed.
+
+    Args:
+        order: "retrieved" never reorders; "balanced" puts the heaviest cached prefix first, the rest as retrieved.
+        min_gain: reorder only if the predicted gain is at least this share (0 to 1) of the blocks' tokens.
+        protect_top: this many of the best blocks keep their places.
+        max_displacement: no block moves further than this many places; None: no limit.
+        echo: this many of the best blocks stand once more after the last one, if the order changed and they are not the
+            last ones anyway. Costs their tokens, not the shared prefix.
+        order_hint: tell the model the order of relevance, where it changed.
+        capacity_tokens: what the engine's cache holds for one namespace, in tokens; None: not known, no limit.
+        max_blocks: entries the index keeps for each namespace.
+        max_namespaces: namespaces the index keeps.
+        on_error: "open": if the index fails, the retriever's order goes out; "raise": `IndexFailed` is raised.
+        salt_secret: secret that the engine's cache salts are derived with.
+
+    Raises:
+        SettingsError: a value of the wrong type or out of range.
+
+    >>> Settings(min_gain=0.2).min_gain
+    0.2
+    >>> Settings(min_gain=2)
+    Traceback (most recent call last):
+        ...
+    contextpilot_rag.errors.SettingsError: min_gain: Expected `float` <= 1.0 (got 2)
+    """
+
+    order: Order = "balanced"
+    min_gain: Share = 0.10
+    protect_top: Count = 0
+    max_displacement: Count | None = None
+    echo: Count = 0
+    order_hint: bool = True
+    capacity_tokens: Positive | None = None
+    max_blocks: Positive = 1_000_000
+    max_namespaces: Positive = 1_000
+    on_error: OnError = "open"
+    salt_secret: str = ""
+
+    def __post_init__(self) -> None:
+        for name, kind in _kinds().items():
+            object.__setattr__(self, name, _checked(name, getattr(self, name), kind))
+
+    def __repr__(self) -> str:
+        secret = "***" if self.salt_secret else ""
+        shown = (f"{name}={(secret if name == 'salt_secret' else value)!r}" for name, value in self._items())
+        return f"Settings({', '.join(shown)})"
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None, **given: Any) -> Settings:  # noqa: ANN401
+        """Settings from the environment, overridden by keywords.
+
+        Args:
+            environ: where to look; None: the process's environment.
+            **given: settings by name.
+
+        Raises:
+            SettingsError: a name that is no setting, or a value that it cannot have.
+
+        >>> Settings.from_env({"CONTEXTPILOT_PROTECT_TOP": "2"}).protect_top
+        2
+        """
+        environ = os.environ if environ is None else environ
+        values: dict[str, Any] = {}
+        for name, kind in _kinds().items():
+            text = environ.get(ENVIRONMENT_PREFIX + name.upper())
+            if text is not None:
+                values[name] = _parsed(name, text, kind)
+        _known(given)
+        return cls(**{**values, **given})
+
+    def with_(self, **given: Any) -> Settings:  # noqa: ANN401
+        """A copy with some settings changed.
+
+        Raises:
+            SettingsError: a name that is no setting, or a value that it cannot have.
+
+        >>> Settings().with_(ordr="balanced")
+        Traceback (most recent call last):
+            ...
+        contextpilot_rag.errors.SettingsError: unknown setting 'ordr'; did you mean 'order'?
+        """
+        if not given:
+            return self
+        _known(given)
+        return replace(self, **given)
+
+    @property
+    def budget(self) -> OrderBudget:
+        """The part that the index needs."""
+        return OrderBudget(self.order, self.min_gain, self.protect_top, self.max_displacement)
+
+    def _items(self) -> list[tuple[str, Any]]:
+        return [(field.name, getattr(self, field.name)) for field in fields(self)]
+
+
+_KINDS: dict[str, Any] = {}
+
+
+def _kinds() -> dict[str, Any]:
+    """Each setting's type. Worked out once: resolving annotations is slow."""
+    if not _KINDS:
+        _KINDS.update(get_type_hints(Settings, include_extras=True))
+    return _KINDS
+
+
+def _checked(name: str, value: object, kind: Any) -> Any:  # noqa: ANN401
+    try:
+        return msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError as error:
+        shown = "***" if name == "salt_secret" else repr(value)
+        raise SettingsError(f"{name}: {error} (got {shown})") from None
+
+
+def _parsed(name: str, text: str, kind: Any) -> Any:  # noqa: ANN401
+    """A value from an environment variable; "none" and the empty string stand for None where a setting may be None."""
+    plain: object = text
+    if text.strip().lower() in {"", "none"}:
+        plain = None if type(None) in getattr(kind, "__args__", ()) else text
+    try:
+        return msgspec.convert(plain, kind, strict=False)
+    except msgspec.ValidationError as error:
+        shown = "***" if name == "salt_secret" else repr(text)
+        raise SettingsError(f"{ENVIRONMENT_PREFIX}{name.upper()}: {error} (got {shown})") from None
+
+
+def _known(given: Mapping[str, object]) -> None:
+    names = list(_kinds())
+    for name in given:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"settings are {', '.join(names)}"
+            raise SettingsError(f"unknown setting {name!r}; {hint}")

@@ -1,0 +1,310 @@
+"""FakeEngine: what is cached follows vLLM (`PagedPrefixCache`); how long it takes follows two numbers that you set."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from array import array
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import EngineRefused, EngineUnavailable, EngineUnreachable, InputError, SettingsError
+from .chat import Answer, ChatRequest, Prompt, TokenizeText, pieces, prompt_tokens, read, text_tokens
+from .paged import PagedPrefixCache
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from .server import LoopbackServer
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedRequest:
+    """A chat request that the FakeEngine answered.
+
+    Args:
+        messages: as they were received.
+        model: as the request called it.
+        cache_salt: its salt, or None.
+        prompt_tokens: the length of the prompt.
+        cached_tokens: how many of them were cached, whether reported or not.
+        completion_tokens: the length of the answer.
+        wait_seconds: how long the loopback server waits before the first token.
+        stream: whether the answer went out in chunks.
+    """
+
+    messages: tuple[dict[str, Any], ...]
+    model: str
+    cache_salt: str | None
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    wait_seconds: float
+    stream: bool
+
+
+class FakeEngine:
+    """A prefix cache that is spoken to like an LLM engine: in process, or over HTTP on the loopback interface.
+
+    `chat` answers in process and at once. ``with FakeEngine() as engine``, or `start` and `stop`, serve
+    ``/v1/chat/completions`` (also streamed), ``/v1/models``, ``/health``, ``/tokenize`` and ``/reset_prefix_cache``
+    under `base_url`, on 127.0.0.1 only; this needs ``pip install 'contextpilot-rag[testing]'``. Both share one cache.
+    Thread-safe.
+
+    A request is in the cache from when it arrives, and requests do not slow each other down. A request has one choice;
+    fields that mean nothing here, such as ``temperature``, are ignored.
+
+    Args:
+        block_size: tokens of one block of the cache.
+        capacity_blocks: blocks that the cache holds. A prompt that does not fit is refused. None: 262,144.
+        model: the name it goes by. Requests may call it anything.
+        prefill_tokens_per_second: how fast it pretends to read what is not cached; None: at once. Can be set later.
+        delay_seconds: waited before each answer, besides. Can be set later.
+        report_cached: False: ``prompt_tokens_details`` is null, as with an engine that does not tell. Can be set later.
+        max_requests: how many `requests` are remembered, newest first kept.
+        sleep: what the loopback server waits with.
+
+    Raises:
+        SettingsError: a value that cannot be.
+
+    >>> engine = FakeEngine(block_size=4)
+    >>> body = {"messages": [{"role": "user", "content": "Where do slices start?"}]}
+    >>> engine.chat(body)["choices"][0]["message"]["content"]
+    'FakeEngine: no model here. 14 prompt tokens, 0 of them cached.'
+    >>> engine.chat(body)["usage"]["prompt_tokens_details"]
+    {'cached_tokens': 12}
+    """
+
+    def __init__(
+        self,
+        *,
+        block_size: int = 16,
+        capacity_blocks: int | None = None,
+        model: str = "fake-engine",
+        prefill_tokens_per_second: float | None = None,
+        delay_seconds: float = 0.0,
+        report_cached: bool = True,
+        max_requests: int = 10_000,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        if prefill_tokens_per_second is not None and not prefill_tokens_per_second > 0:
+            raise SettingsError(f"prefill_tokens_per_second must be above 0, not {prefill_tokens_per_second!r}")
+        if not delay_seconds >= 0:
+            raise SettingsError(f"delay_seconds must be 0 or more, not {delay_seconds!r}")
+        if type(max_requests) is not int or max_requests < 0:
+            raise SettingsError(f"max_requests must be an int, 0 or more, not {max_requests!r}")
+        self.model = model
+        self.prefill_tokens_per_second = prefill_tokens_per_second
+        self.delay_seconds = delay_seconds
+        self.report_cached = report_cached
+        self.sleep = sleep
+        self._cache = PagedPrefixCache(block_size, capacity_blocks)
+        self._requests: deque[ReceivedRequest] = deque(maxlen=max_requests)
+        self._numbers = itertools.count(1)
+        self._to_fail: tuple[int, int | None] = (0, None)
+        self._failures = 0
+        self._lock = threading.Lock()
+        self._server: LoopbackServer | None = None
+        self._server_lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        where = "in process" if self._server is None else self._server.address
+        return f"FakeEngine({self.model!r}, {where}, {len(self._cache)} of {self._cache.capacity_blocks} blocks used)"
+
+    def __enter__(self) -> FakeEngine:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def base_url(self) -> str:
+        """What an OpenAI client needs: ``http://127.0.0.1:<port>/v1``.
+
+        Raises:
+            EngineUnavailable: the server is not started.
+        """
+        server = self._server
+        if server is None:
+            raise EngineUnavailable(
+                "the FakeEngine's server is not started: use `with FakeEngine() as engine`, or start()"
+            )
+        return f"{server.address}/v1"
+
+    @property
+    def requests(self) -> tuple[ReceivedRequest, ...]:
+        """The latest requests that were answered, oldest first, as of now."""
+        with self._lock:
+            return tuple(self._requests)
+
+    @property
+    def failures(self) -> int:
+        """How many requests failed because `fail_next` said so."""
+        return self._failures
+
+    @property
+    def max_model_len(self) -> int:
+        """The longest prompt it takes, in tokens: what fits in its cache."""
+        return self._cache.capacity_tokens
+
+    def start(self, port: int = 0) -> FakeEngine:
+        """Serve on 127.0.0.1, in a daemon thread. Returns when it answers; does nothing if it is started.
+
+        Args:
+            port: 0: any free one.
+
+        Raises:
+            EngineUnavailable: starlette or uvicorn are not installed, or the port is taken.
+        """
+        with self._server_lock:
+            if self._server is None:
+                try:
+                    from .server import LoopbackServer
+                except ModuleNotFoundError as error:
+                    raise EngineUnavailable(
+                        f"the FakeEngine's server needs {error.name}: pip install 'contextpilot-rag[testing]'"
+                    ) from error
+                self._server = LoopbackServer(self, port)
+        return self
+
+    def stop(self) -> None:
+        """End the server. Requests in progress are cut off, the port is free afterwards; the cache stays.
+
+        Raises:
+            EngineUnavailable: the server's thread does not end.
+        """
+        with self._server_lock:
+            server, self._server = self._server, None
+        if server is not None:
+            server.stop()
+
+    def reset(self) -> None:
+        """Empty the cache."""
+        with self._lock:
+            self._cache.clear()
+
+    def fail_next(self, times: int = 1, status: int | None = 500) -> None:
+        """Let the next chat requests fail. Takes the place of what was asked for before.
+
+        Mind that the openai client tries most failures again, by default twice.
+
+        Args:
+            times: how many of them; 0: none.
+            status: the HTTP status they are answered with; None: the connection is closed without an answer.
+
+        Raises:
+            SettingsError: a negative number, or a status that is no failure.
+        """
+        if type(times) is not int or times < 0:
+            raise SettingsError(f"times must be an int, 0 or more, not {times!r}")
+        if status is not None and (type(status) is not int or not 400 <= status <= 599):
+            raise SettingsError(f"status must be an int from 400 to 599, or None, not {status!r}")
+        with self._lock:
+            self._to_fail = (times, status)
+
+    def chat(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer a chat request in process: the parsed ``chat.completion``, whole even if it asks for a stream.
+
+        Waits for nothing; ``requests[-1].wait_seconds`` says how long the loopback server would have.
+
+        Raises:
+            InputError: the server would answer 400.
+            EngineRefused: `fail_next` said so, with a status.
+            EngineUnreachable: `fail_next` said so, without.
+        """
+        return self.answer(body).completion()
+
+    def answer(self, body: Mapping[str, Any] | bytes) -> Answer:
+        """As `chat`, one step before: the answer, to be had whole or in chunks. Bytes are taken as JSON."""
+        self._fail_if_told()
+        request, raw = read(body, ChatRequest)
+        if request.stream_options is not None and not request.stream:
+            raise InputError("stream_options: only a request with stream=true can have them")
+        tokens = self._limited(prompt_tokens(request))
+        model = self.model if request.model is None else request.model
+        with self._lock:
+            cached = self._cache.lookup(tokens, request.cache_salt)
+            text = self._text(len(tokens), cached)
+            # One token more than there is room for: the last one generated is never stored.
+            room = self.max_model_len - len(tokens) + 1
+            said = text[: min(room, request.max_completion_tokens or request.max_tokens or room)]
+            self._cache.serve(tokens, request.cache_salt, text_tokens("".join(said)))
+            received = ReceivedRequest(
+                messages=tuple(raw["messages"]),
+                model=model,
+                cache_salt=request.cache_salt,
+                prompt_tokens=len(tokens),
+                cached_tokens=cached,
+                completion_tokens=len(said),
+                wait_seconds=self._wait_seconds(len(tokens) - cached),
+                stream=bool(request.stream),
+            )
+            self._requests.append(received)
+            number = next(self._numbers)
+        return Answer(
+            id=f"chatcmpl-fake-{number}",
+            created=int(time.time()),
+            model=model,
+            pieces=tuple(said),
+            finish_reason="stop" if len(said) == len(text) else "length",
+            usage=self._usage(received),
+            wait_seconds=received.wait_seconds,
+            stream=received.stream,
+            include_usage=request.stream_options is not None and bool(request.stream_options.include_usage),
+        )
+
+    def tokenize(self, body: Mapping[str, Any] | bytes) -> dict[str, Any]:
+        """The tokens of ``{"messages": ...}`` under the chat template, or of ``{"prompt": ...}``, as vLLM's /tokenize.
+
+        Raises:
+            InputError: neither is there, or they cannot be used.
+
+        >>> FakeEngine().tokenize({"prompt": "Where do slices start?"})["count"]
+        5
+        """
+        _, raw = read(body, dict[str, Any])
+        if "messages" in raw:
+            tokens = self._limited(prompt_tokens(read(raw, Prompt)[0]))
+        else:
+            tokens = self._limited(text_tokens(read(raw, TokenizeText)[0].prompt))
+        return {"count": len(tokens), "max_model_len": self.max_model_len, "tokens": tokens.tolist()}
+
+    def _fail_if_told(self) -> None:
+        with self._lock:
+            times, status = self._to_fail
+            if not times:
+                return
+            self._to_fail = (times - 1, status)
+            self._failures += 1
+        if status is None:
+            raise EngineUnreachable("FakeEngine: the connection was closed without an answer, as fail_next asked for")
+        raise EngineRefused(f"FakeEngine: status {status}, as fail_next asked for", status)
+
+    def _limited(self, tokens: Iterator[int]) -> array[int]:
+        """All tokens, or an error as soon as there are too many; a huge body must not be tokenized to its end."""
+        found = array("Q", itertools.islice(tokens, self.max_model_len + 1))
+        if len(found) > self.max_model_len:
+            raise InputError(f"the prompt is longer than the {self.max_model_len} tokens that fit in the cache")
+        return found
+
+    def _text(self, prompt: int, cached: int) -> list[str]:
+        told = f", {cached} of them cached" if self.report_cached else ""
+        return pieces(f"FakeEngine: no model here. {prompt} prompt tokens{told}.")
+
+    def _wait_seconds(self, uncached: int) -> float:
+        rate = self.prefill_tokens_per_second
+        return self.delay_seconds + (uncached / rate if rate else 0.0)
+
+    def _usage(self, received: ReceivedRequest) -> dict[str, Any]:
+        return {
+            "prompt_tokens": received.prompt_tokens,
+            "completion_tokens": received.completion_tokens,
+            "total_tokens": received.prompt_tokens + received.completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": received.cached_tokens} if self.report_cached else None,
+        }

@@ -1,0 +1,132 @@
+"""A paged prefix cache in vLLM's manner: hashes of blocks, no keys, no values. Pure: no clock, no input or output."""
+
+from __future__ import annotations
+
+import itertools
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+
+from ..errors import InputError, SettingsError
+
+DEFAULT_CAPACITY_BLOCKS = 262_144
+_TYPECODE = "Q"  # 64 bits unsigned, so that a block's tokens have one and only one encoding
+
+
+class PagedPrefixCache:
+    """What of a prompt is cached, by the rules of vLLM's automatic prefix caching.
+
+    A prompt is cut into blocks of ``block_size`` tokens. A full block is known by a hash over its parent's hash and its
+    tokens, the first one also over the salt; so a block is found only behind the very prefix it was computed with.
+    A look-up walks from the start and ends at the first miss, and the last token is never a hit: the engine computes at
+    least one to have something to sample from. The least recently used block is evicted first, and of one request
+    its tail first; descendants of an evicted block stay, out of reach, until it is their turn.
+
+    One request at a time: nothing is held by a running one. A block that is computed again takes the place of its old
+    copy, where vLLM keeps both until the old one is evicted. Not thread-safe.
+
+    Args:
+        block_size: tokens of one block.
+        capacity_blocks: blocks that the cache holds; None: 262,144, some 50 MB of hashes.
+
+    Raises:
+        SettingsError: one of them is no positive int.
+
+    >>> cache = PagedPrefixCache(block_size=4)
+    >>> cache.serve(range(10)), cache.serve(range(10)), cache.serve(range(8))
+    (0, 8, 4)
+    """
+
+    def __init__(self, block_size: int = 16, capacity_blocks: int | None = None) -> None:
+        self.block_size = _positive("block_size", block_size)
+        if capacity_blocks is None:
+            capacity_blocks = DEFAULT_CAPACITY_BLOCKS
+        self.capacity_blocks = _positive("capacity_blocks", capacity_blocks)
+        # Oldest first. Bytes: the hash of a full block. Ints: a block that is not full takes room and is never found.
+        self._blocks: OrderedDict[bytes | int, None] = OrderedDict()
+        self._unnamed = itertools.count()
+
+    def __len__(self) -> int:
+        """Blocks in use."""
+        return len(self._blocks)
+
+    @property
+    def capacity_tokens(self) -> int:
+        """The longest prompt that fits."""
+        return self.capacity_blocks * self.block_size
+
+    def lookup(self, tokens: Sequence[int], salt: str | None = None) -> int:
+        """How many tokens of a prompt are cached. Touches nothing.
+
+        Raises:
+            InputError: a token that is no int from 0 to 2**64 - 1.
+        """
+        return self._hit(self._hashes(tokens, salt), len(tokens))
+
+    def serve(self, tokens: Sequence[int], salt: str | None = None, answer: Iterable[int] = ()) -> int:
+        """Look a prompt up, then cache it.
+
+        Args:
+            tokens: the prompt.
+            salt: prompts share blocks only if they have the same salt.
+            answer: the tokens generated. They are cached behind the prompt, all but the last, which the engine never
+                computes: a next turn that repeats the answer finds it.
+
+        Returns:
+            How many tokens of the prompt were cached before.
+
+        Raises:
+            InputError: prompt and answer do not fit in the cache, or a token is no int from 0 to 2**64 - 1. Nothing
+                was changed.
+        """
+        computed = [*tokens, *list(answer)[:-1]]
+        needed = -(-len(computed) // self.block_size)
+        if needed > self.capacity_blocks:
+            raise InputError(
+                f"{len(computed)} tokens need {needed} blocks of {self.block_size}, and the cache holds "
+                f"{self.capacity_blocks}"
+            )
+        hashes = self._hashes(computed, salt)
+        cached = self._hit(hashes, len(tokens))
+        # A request's blocks go back in reverse order, so that the next to be evicted is its tail.
+        blocks: list[bytes | int] = [*reversed(hashes)]
+        if needed > len(hashes):
+            blocks.insert(0, next(self._unnamed))
+        for block in blocks:
+            self._blocks[block] = None
+            self._blocks.move_to_end(block)
+        while len(self._blocks) > self.capacity_blocks:
+            self._blocks.popitem(last=False)
+        return cached
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._blocks.clear()
+
+    def _hit(self, hashes: Sequence[bytes], prompt_tokens: int) -> int:
+        findable = hashes[: max(0, prompt_tokens - 1) // self.block_size]
+        return self.block_size * sum(1 for _ in itertools.takewhile(self._blocks.__contains__, findable))
+
+    def _hashes(self, tokens: Sequence[int], salt: str | None) -> list[bytes]:
+        """The chained hashes of the full blocks."""
+        try:
+            data = array(_TYPECODE, tokens)
+        except (TypeError, OverflowError) as error:
+            raise InputError(f"tokens must be ints from 0 to 2**64 - 1: {error}") from None
+        parent = b"" if salt is None else _digest(salt.encode("utf-8", "surrogatepass"))
+        hashes = []
+        for start in range(0, len(data) - self.block_size + 1, self.block_size):
+            parent = _digest(parent + data[start : start + self.block_size].tobytes())
+            hashes.append(parent)
+        return hashes
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).digest()
+
+
+def _positive(name: str, value: object) -> int:
+    if type(value) is not int or value < 1:
+        raise SettingsError(f"{name} must be a positive int, not {value!r}")
+    return value

@@ -1,0 +1,85 @@
+"""How long a text is, in tokens: by a tokenizer if one is given, else by an estimate that learns from the engine.
+
+The estimate is UTF-8 bytes over bytes per token. Four bytes a token is about right for English; `calibrate` moves the
+ratio towards what the engine reports, so that after a few answers it fits the model, the language and the documents.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sized
+from typing import Protocol
+
+DEFAULT_BYTES_PER_TOKEN = 4.0
+_PLAUSIBLE = (1.0, 16.0)  # no tokenizer in use is outside; a report that says so is about something else
+_LEARNING_RATE = 0.2
+
+
+class Tokenizer(Protocol):
+    """Anything with ``encode(text)``: Hugging Face tokenizers, tiktoken encodings and their like."""
+
+    def encode(self, text: str, /) -> Sized:
+        """The tokens of a text."""
+        ...
+
+
+CountTokens = Callable[[str], int]
+
+
+class TokenCounter:
+    """Counts tokens of texts. Thread-safe; remembers at most ``cache_size`` counts of a real tokenizer.
+
+    >>> TokenCounter().count("twelve bytes")
+    3
+    >>> TokenCounter(lambda text: len(text.split())).count("two words")
+    2
+    """
+
+    def __init__(self, tokenizer: Tokenizer | CountTokens | None = None, cache_size: int = 100_000) -> None:
+        self._count = _counting(tokenizer)
+        self._cache: OrderedDict[bytes, int] = OrderedDict()
+        self._cache_size = cache_size
+        self._lock = threading.Lock()
+        self._bytes_per_token = DEFAULT_BYTES_PER_TOKEN
+
+    @property
+    def bytes_per_token(self) -> float:
+        """What the estimate works with at present."""
+        return self._bytes_per_token
+
+    def count(self, text: str, key: bytes | None = None) -> int:
+        """Tokens of a text, at least 1. ``key``, its identity, lets a tokenizer's count be remembered."""
+        if self._count is None:
+            return max(1, round(len(text.encode("utf-8", "surrogatepass")) / self._bytes_per_token))
+        if key is None:
+            return max(1, self._count(text))
+        with self._lock:
+            known = self._cache.get(key)
+            if known is not None:
+                self._cache.move_to_end(key)
+                return known
+        counted = max(1, self._count(text))
+        with self._lock:
+            self._cache[key] = counted
+            if len(self._cache) > self._cache_size:
+                self._cache.popitem(last=False)
+        return counted
+
+    def calibrate(self, prompt_bytes: int, prompt_tokens: int) -> None:
+        """Learn from a prompt of ``prompt_bytes`` UTF-8 bytes that the engine counted as ``prompt_tokens`` tokens."""
+        if self._count is not None or prompt_bytes <= 0 or prompt_tokens <= 0:
+            return
+        ratio = prompt_bytes / prompt_tokens
+        if _PLAUSIBLE[0] <= ratio <= _PLAUSIBLE[1]:
+            with self._lock:
+                self._bytes_per_token += _LEARNING_RATE * (ratio - self._bytes_per_token)
+
+
+def _counting(tokenizer: Tokenizer | CountTokens | None) -> CountTokens | None:
+    if tokenizer is None:
+        return None
+    encode = getattr(tokenizer, "encode", None)
+    if callable(encode):
+        return lambda text: len(encode(text))
+    return tokenizer  # type: ignore[return-value]

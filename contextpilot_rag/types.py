@@ -1,0 +1,212 @@
+"""The words of this library as types: block, context, request, alignment, usage. All frozen.
+
+Two views of a block: `Block` is what the caller has (an id and a text); `BlockRef` is what the index needs (a hash of
+the text and its weight in tokens). The index never sees texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from .errors import InvalidBlock
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A piece of retrieved text.
+
+    Args:
+        text: what goes into the prompt, unchanged.
+        id: the caller's name for it, any hashable. None: the text's own hash is used.
+        tokens: its length in tokens, where the caller knows it. None: counted or estimated.
+        score: the retriever's score, kept for the caller; never part of a prompt.
+
+    Raises:
+        InvalidBlock: the text is no str, the id is not hashable, or tokens is not a positive int.
+
+    >>> Block("Slices count from zero.", id="doc-7").id
+    'doc-7'
+    """
+
+    text: str
+    id: Hashable = None
+    tokens: int | None = None
+    score: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise InvalidBlock(f"block {_short(self.id)}: text must be str, not {type(self.text).__name__}")
+        try:
+            hash(self.id)
+        except TypeError:
+            raise InvalidBlock(
+                f"block {_short(self.id)}: an id of type {type(self.id).__name__} is not hashable"
+            ) from None
+        if self.tokens is not None and (type(self.tokens) is not int or self.tokens < 1):
+            raise InvalidBlock(f"block {_short(self.id)}: tokens must be a positive int, not {_short(self.tokens)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The blocks of one request, best first, as a retriever returned them.
+
+    >>> len(Context((Block("a"), Block("b")), question="?"))
+    2
+    """
+
+    blocks: tuple[Block, ...]
+    question: str = ""
+
+    def __iter__(self) -> Iterator[Block]:
+        return iter(self.blocks)
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """What may share cached prefixes. Requests of different namespaces never learn from, or are ordered by, each other.
+
+    The default namespace, all fields empty, has no cache salt: its prompts may share the engine's cache with anybody's.
+    """
+
+    tenant: str = ""
+    model: str = ""
+    corpus: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.tenant or self.model or self.corpus)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderBudget:
+    """How much of the retriever's order a request may give up, and for how much gain.
+
+    Args:
+        order: "retrieved" never reorders; "balanced" puts the heaviest cached prefix first, then the rest as retrieved.
+        min_gain: reorder only if the predicted gain over the retriever's own order is at least this share (0 to 1) of
+            the blocks' tokens.
+        protect_top: this many of the best blocks keep their places.
+        max_displacement: no block moves further than this many places. None: no limit.
+    """
+
+    order: str = "balanced"
+    min_gain: float = 0.10
+    protect_top: int = 0
+    max_displacement: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRef:
+    """A block as the index sees it: a key that is equal for equal text, and its weight in tokens."""
+
+    key: Hashable
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One question to the index.
+
+    Args:
+        blocks: distinct blocks, best first.
+        namespace: whose cache this is about.
+        budget: how much reordering is allowed.
+        key: the caller's name for the request; comes back on the alignment.
+    """
+
+    blocks: tuple[BlockRef, ...]
+    namespace: Namespace = Namespace()
+    budget: OrderBudget = OrderBudget()
+    key: Hashable = None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all blocks."""
+        return sum(block.tokens for block in self.blocks)
+
+
+class Rule(str, Enum):
+    """What decided the order of an alignment."""
+
+    OFF = "off"
+    NOTHING_GAINED = "nothing_gained"
+    BELOW_MIN_GAIN = "below_min_gain"
+    PREFIX = "prefix"
+    FAILED_OPEN = "failed_open"
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """The order chosen for a request, with the predicted cached tokens.
+
+    Args:
+        request: what was asked.
+        order: positions in ``request.blocks``, in prompt order; always a permutation.
+        cached_blocks: how many leading blocks of that order are predicted to be cached.
+        predicted_cached_tokens: their tokens (of blocks only; the system prompt is not counted).
+        retrieved_cached_tokens: what the retriever's own order would have found cached.
+        rule: what decided.
+    """
+
+    request: Request
+    order: tuple[int, ...]
+    cached_blocks: int = 0
+    predicted_cached_tokens: int = 0
+    retrieved_cached_tokens: int = 0
+    rule: Rule = Rule.NOTHING_GAINED
+
+    @property
+    def changed(self) -> bool:
+        """Whether the order differs from the retriever's."""
+        return any(position != rank for position, rank in enumerate(self.order))
+
+    @property
+    def reason(self) -> str:
+        """Why the order is as it is, in one sentence."""
+        gain = self.predicted_cached_tokens - self.retrieved_cached_tokens
+        total = self.request.tokens
+        share = f"{gain / total:.0%}" if total else "0%"
+        return {
+            Rule.OFF: "order='retrieved': the retriever's order was kept as asked",
+            Rule.NOTHING_GAINED: "no other order would find more in the cache",
+            Rule.BELOW_MIN_GAIN: f"less than min_gain ({self.request.budget.min_gain:.0%} of {total} tokens) to gain",
+            Rule.PREFIX: f"the first {self.cached_blocks} blocks are cached: {gain} tokens ({share}) gained",
+            Rule.FAILED_OPEN: "the index failed; the retriever's order was kept",
+        }[self.rule]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an engine reported for one request, in tokens. None means "not reported", never zero."""
+
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStats:
+    """Counts since the index was made. Tokens are of blocks unless they say reported."""
+
+    requests: int = 0
+    changed: int = 0
+    block_tokens: int = 0
+    predicted_cached_tokens: int = 0
+    observed: int = 0
+    reported_prompt_tokens: int = 0
+    reported_cached_tokens: int = 0
+    cached_not_reported: int = 0
+    namespaces: int = 0
+    tree_blocks: int = 0
+    tree_tokens: int = 0
+    rules: dict[str, int] = field(default_factory=dict)
+
+
+def _short(value: object) -> str:
+    """A repr that cannot flood a log."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

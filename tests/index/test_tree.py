@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from contextpilot_rag import BlockRef
+from contextpilot_rag.index.tree import PlacementRule, Prefix, PrefixTree
+from tests.index.invariants import check
+from tests.index.models import NaiveCache
+from tests.strategies import requests
+
+A, B, C, D = (BlockRef(key, tokens) for key, tokens in (("a", 100), ("b", 50), ("c", 70), ("d", 10)))
+
+
+def test_an_empty_tree_has_no_prefix():
+    assert PrefixTree().heaviest_prefix([A, B]) == Prefix((), 0)
+
+
+def test_finds_the_heaviest_path_not_the_longest_or_the_first():
+    tree = PrefixTree()
+    tree.insert([B, C, D])  # 130 tokens in three blocks
+    tree.insert([A, B])  # 150 in two
+    assert tree.heaviest_prefix([D, C, B, A]) == Prefix((3, 2), 150)
+
+
+def test_of_equal_weights_the_order_closest_to_the_retrievers_wins():
+    tree = PrefixTree()
+    x, y = BlockRef("x", 10), BlockRef("y", 10)
+    tree.insert([y])
+    tree.insert([x])
+    assert tree.heaviest_prefix([x, y]).ranks == (0,)
+    assert tree.heaviest_prefix([y, x]).ranks == (0,)
+
+
+def test_a_part_of_a_run_counts():
+    tree = PrefixTree()
+    tree.insert([A, B, C])
+    assert tree.heaviest_prefix([D, B, A]) == Prefix((2, 1), 150)
+
+
+def test_a_foreign_block_ends_the_prefix():
+    tree = PrefixTree()
+    tree.insert([A, D, B])
+    assert tree.heaviest_prefix([A, B]) == Prefix((0,), 100)
+
+
+def test_cached_tokens_follows_the_order_given():
+    tree = PrefixTree()
+    tree.insert([A, B, C])
+    assert tree.cached_tokens([A, B, D]) == (2, 150)
+    assert tree.cached_tokens([B, A]) == (0, 0)
+
+
+def test_evicts_the_tail_of_what_was_used_longest_ago():
+    tree = PrefixTree(capacity_tokens=220)
+    tree.insert([A, B])
+    tree.insert([C, D])  # 230: ten too many
+    assert sorted(tree.paths()) == [["a"], ["c", "d"]]
+    check(tree)
+
+
+def test_a_shared_start_outlives_its_older_tail():
+    tree = PrefixTree(capacity_tokens=230)
+    tree.insert([A, B])
+    tree.insert([A, C, D])
+    assert sorted(tree.paths()) == [["a", "b"], ["a", "c", "d"]]
+    tree.insert([A, D])
+    assert tree.cached_tokens([A, B])[1] == 100
+    check(tree)
+
+
+def test_what_was_just_inserted_stays_even_if_it_is_larger_than_the_cache():
+    tree = PrefixTree(capacity_tokens=60)
+    tree.insert([D])
+    tree.insert([A, B])
+    assert list(tree.paths()) == [["a", "b"]]
+
+
+def test_touching_keeps_a_path_alive():
+    tree = PrefixTree(capacity_tokens=220)
+    tree.insert([A])
+    tree.insert([B, C])
+    tree.touch([A])
+    tree.insert([D])
+    assert tree.cached_tokens([A])[1] == 100
+    assert tree.cached_tokens([B, C]) == (1, 50)
+    check(tree)
+
+
+def test_touching_a_part_of_a_run_leaves_the_rest_old():
+    tree = PrefixTree(capacity_tokens=250)
+    tree.insert([A, B])
+    tree.insert([C])
+    tree.touch([A])
+    tree.insert([BlockRef("e", 40)])
+    assert tree.cached_tokens([A, B]) == (1, 100)
+    assert tree.cached_tokens([C]) == (1, 70)
+    check(tree)
+
+
+def test_memory_is_bounded_in_blocks():
+    tree = PrefixTree(max_blocks=100)
+    for number in range(1_000):
+        tree.insert([BlockRef((number, place), 1) for place in range(10)])
+        assert tree.blocks <= 100
+    check(tree)
+
+
+def test_clear_forgets_everything():
+    tree = PrefixTree()
+    tree.insert([A, B])
+    tree.clear()
+    assert (tree.tokens, tree.blocks, list(tree.paths())) == (0, 0, [])
+    assert tree.heaviest_prefix([A, B]) == Prefix()
+    check(tree)
+
+
+def test_thousands_of_children_at_one_node():
+    tree = PrefixTree()
+    for number in range(5_000):
+        tree.insert([A, BlockRef(number, 1)])
+    assert tree.heaviest_prefix([BlockRef(4_321, 1), A]) == Prefix((1, 0), 101)
+    check(tree)
+
+
+def test_contexts_nested_in_one_another():
+    tree = PrefixTree()
+    chain = [BlockRef(number, 1) for number in range(1_000)]
+    for end in range(1, len(chain) + 1):
+        tree.insert(chain[:end])
+    assert tree.heaviest_prefix(chain[::-1]).tokens == 1_000
+    check(tree)
+
+
+def test_ten_thousand_blocks_in_one_request():
+    tree = PrefixTree()
+    many = [BlockRef(number, 2) for number in range(10_000)]
+    tree.insert(many)
+    shuffled = random.Random(0).sample(many, len(many))
+    prefix = tree.heaviest_prefix(shuffled)
+    assert [shuffled[rank] for rank in prefix.ranks] == many
+
+
+def test_the_search_is_bounded_and_returns_the_best_so_far():
+    tree = PrefixTree()
+    blocks = [BlockRef(number, 1) for number in range(12)]
+    numbers = random.Random(0)
+    for _ in range(3_000):
+        tree.insert(numbers.sample(blocks, 12))
+    exact = tree.heaviest_prefix(blocks)
+    bounded = tree.heaviest_prefix(blocks, max_visited=5)
+    assert exact.tokens == 12
+    assert bounded.tokens == tree.cached_tokens([blocks[rank] for rank in bounded.ranks])[1]
+
+
+@pytest.mark.parametrize(
+    ("placement", "expected"),
+    [
+        (PlacementRule(protect_top=1), ()),  # c must stay first, and no cached path begins with it
+        (PlacementRule(max_displacement=1), (1, 0)),
+        (PlacementRule(max_displacement=0), ()),
+        (PlacementRule(max_displacement=2), (1, 2, 0)),
+    ],
+)
+def test_placement_rules_limit_the_prefix(placement, expected):
+    tree = PrefixTree()
+    tree.insert([A, B, C])
+    tree.insert([A, C])
+    assert tree.heaviest_prefix([C, A, B], placement).ranks == expected
+
+
+@given(st.lists(requests, max_size=12), requests, st.integers(1, 200))
+def test_agrees_with_a_naive_cache(inserted, wanted, capacity):
+    tree, naive = PrefixTree(capacity), NaiveCache(capacity)
+    for sequence in inserted:
+        tree.insert(sequence)
+        naive.insert(sequence)
+        check(tree)
+    assert tree.tokens == sum(naive.weight.values())
+    assert tree.cached_tokens(wanted)[1] == naive.cached(wanted)
+
+
+class TreeMachine(RuleBasedStateMachine):
+    """Any mixture of operations leaves a sound tree that holds no more than it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tree = PrefixTree(capacity_tokens=250, max_blocks=20)
+        self.largest = 0
+
+    @rule(sequence=requests)
+    def insert(self, sequence):
+        self.tree.insert(sequence)
+        own = sum(block.tokens for block in sequence)
+        assert self.tree.cached_tokens(sequence) == (len(sequence), own)
+        assert self.tree.tokens <= max(250, own)
+        assert self.tree.blocks <= max(20, len(sequence))
+
+    @rule(sequence=requests)
+    def touch(self, sequence):
+        before = self.tree.tokens, sorted(map(str, self.tree.paths()))
+        self.tree.touch(sequence)
+        assert (self.tree.tokens, sorted(map(str, self.tree.paths()))) == before
+
+    @rule(sequence=requests)
+    def search(self, sequence):
+        prefix = self.tree.heaviest_prefix(sequence)
+        path = [sequence[rank] for rank in prefix.ranks]
+        assert self.tree.cached_tokens(path) == (len(path), prefix.tokens)
+        assert prefix.tokens >= self.tree.cached_tokens(sequence)[1]
+
+    @rule()
+    def clear(self):
+        self.tree.clear()
+
+    @invariant()
+    def is_sound(self):
+        check(self.tree)
+
+
+TestTreeMachine = TreeMachine.TestCase
+TestTreeMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import pytest
+
+from contextpilot_rag import OrderBudget, Settings
+from contextpilot_rag.errors import ContextPilotError, InputError, SettingsError
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"order": "best"}, r"order: .*'best'"),
+        ({"min_gain": -0.1}, "min_gain"),
+        ({"min_gain": 1.5}, "min_gain"),
+        ({"min_gain": "lots"}, "min_gain"),
+        ({"min_gain": float("nan")}, "min_gain"),
+        ({"protect_top": -1}, "protect_top"),
+        ({"protect_top": 1.5}, "protect_top"),
+        ({"max_displacement": -1}, "max_displacement"),
+        ({"echo": None}, "echo"),
+        ({"order_hint": "yes"}, "order_hint"),
+        ({"capacity_tokens": 0}, "capacity_tokens"),
+        ({"max_blocks": 0}, "max_blocks"),
+        ({"max_namespaces": 0}, "max_namespaces"),
+        ({"on_error": "ignore"}, "on_error"),
+        ({"salt_secret": 5}, r"salt_secret: .*\*\*\*"),
+    ],
+)
+def test_values_out_of_range_are_refused_by_name(given, message):
+    with pytest.raises(SettingsError, match=message):
+        Settings(**given)
+
+
+def test_an_unknown_name_is_refused_with_what_was_meant():
+    with pytest.raises(SettingsError, match="unknown setting 'protecttop'; did you mean 'protect_top'"):
+        Settings.from_env({}, protecttop=1)
+    with pytest.raises(SettingsError, match="settings are order, min_gain"):
+        Settings().with_(xyz=1)
+
+
+def test_whole_numbers_are_fine_as_shares():
+    assert Settings(min_gain=0).min_gain == 0.0
+
+
+def test_with_changes_a_copy():
+    first = Settings()
+    assert first.with_(echo=2).echo == 2
+    assert first.echo == 0
+    assert first.with_() is first
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("ORDER", "retrieved", "retrieved"),
+        ("MIN_GAIN", "0.25", 0.25),
+        ("MAX_DISPLACEMENT", "3", 3),
+        ("MAX_DISPLACEMENT", "none", None),
+        ("CAPACITY_TOKENS", "", None),
+        ("ORDER_HINT", "false", False),
+        ("ORDER_HINT", "1", True),
+        ("SALT_SECRET", "none", "none"),
+        ("SALT_SECRET", "12", "12"),
+    ],
+)
+def test_reads_the_environment(name, text, value):
+    assert getattr(Settings.from_env({f"CONTEXTPILOT_{name}": text}), name.lower()) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("MIN_GAIN", "much"), ("PROTECT_TOP", "-1"), ("ORDER", ""), ("ECHO", "none")]
+)
+def test_a_bad_variable_is_named(name, text):
+    with pytest.raises(SettingsError, match=f"CONTEXTPILOT_{name}"):
+        Settings.from_env({f"CONTEXTPILOT_{name}": text})
+
+
+def test_keywords_override_the_environment():
+    assert Settings.from_env({"CONTEXTPILOT_ECHO": "1"}, echo=2).echo == 2
+
+
+def test_the_secret_is_never_shown():
+    settings = Settings(salt_secret="hunter2")
+    assert "hunter2" not in repr(settings)
+    assert "salt_secret='***'" in repr(settings)
+    assert "salt_secret=''" in repr(Settings())
+
+
+def test_the_budget_is_the_part_the_index_needs():
+    assert Settings(min_gain=0.2, protect_top=1, max_displacement=4).budget == OrderBudget("balanced", 0.2, 1, 4)
+    assert Settings().budget == OrderBudget()
+
+
+def test_input_errors_are_value_errors():
+    assert issubclass(SettingsError, InputError)
+    assert issubclass(InputError, ValueError)
+    assert issubclass(InputError, ContextPilotError)
