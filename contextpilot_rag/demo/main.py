@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -138,7 +139,7 @@ def _measure(
     arms: list[Arm] = []
     seconds = engine.arm_seconds if options.limit is None else None
     with Progress(*columns, console=say.console) as progress:
-        for name, pilot in zip(("as retrieved", "through ContextPilot"), pilots, strict=True):
+        for name, pilot in zip(("as retrieved", "ContextPilot"), pilots, strict=True):
             task = progress.add_task(name, total=len(contexts))
             with engine.fresh() as (endpoint, system):
                 warm_up(endpoint)
@@ -159,20 +160,19 @@ def _measure(
 
 
 def _table(arms: Sequence[Arm]) -> Table:
-    table = Table(title_justify="left")
-    for heading in ("", "requests", "prompt tokens", "cached tokens", "share", "TTFT mean", "p50", "p95"):
-        table.add_column(heading, justify="left" if not heading else "right")
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("", no_wrap=True)
+    for heading in ("requests", "prompt tokens", "cached tokens", "TTFT mean", "p50", "p95"):
+        table.add_column(heading, justify="right")
     for arm in arms:
         cached, prompt = arm.cached_tokens, arm.prompt_tokens
+        share = "" if cached is None or not prompt else f" ({cached / prompt:.1%})"
         table.add_row(
             arm.name,
             str(len(arm.sent)),
             f"{prompt:,}",
-            "not reported" if cached is None else f"{cached:,}",
-            "" if cached is None or not prompt else f"{cached / prompt:.1%}",
-            f"{arm.mean_ttft:.3f} s",
-            f"{arm.ttft(50):.3f} s",
-            f"{arm.ttft(95):.3f} s",
+            "not reported" if cached is None else f"{cached:,}{share}",
+            *(f"{seconds:.2f} s" for seconds in (arm.mean_ttft, arm.ttft(50), arm.ttft(95))),
         )
     return table
 
@@ -199,7 +199,8 @@ def _show_example(arm: Arm, say: _Speaker) -> None:
         return
     best = max(changed, key=lambda one: one.alignment.predicted_cached_tokens)
     alignment = best.alignment
-    table = Table(title=Text(f"One question: {alignment.question}"), title_justify="left")
+    say(f"One question: {alignment.question}")
+    table = Table(box=box.SIMPLE_HEAD)
     table.add_column("as retrieved, best first")
     table.add_column("as sent")
     for place, (before, after) in enumerate(zip(alignment.retrieved, alignment.blocks, strict=True)):

@@ -33,7 +33,7 @@ def test_the_whole_demo_on_the_fake_engine(tmp_path, said):
     assert all("FakeEngine" in line for line in lines), "a stand-in must say so on every line"
     assert "Order of relevance, best first:" in text
     report = json.loads((tmp_path / "report.json").read_text())
-    assert [arm["name"] for arm in report["arms"]] == ["as retrieved", "through ContextPilot"]
+    assert [arm["name"] for arm in report["arms"]] == ["as retrieved", "ContextPilot"]
     assert report["arms"][1]["cached_tokens"] == after.cached_tokens
     assert "no model" in report["engine"]
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")

@@ -89,8 +89,9 @@ def test_a_dropped_connection(engine, endpoint):
 
 
 def test_nobody_listens():
-    with Endpoint(f"http://127.0.0.1:{free_port()}", "m", max_retries=0) as endpoint, pytest.raises(
-        EngineUnreachable, match="is it running, and is the address right"
+    with (
+        Endpoint(f"http://127.0.0.1:{free_port()}", "m", max_retries=0) as endpoint,
+        pytest.raises(EngineUnreachable, match="is it running, and is the address right"),
     ):
         endpoint.chat(MESSAGES)
 
@@ -106,8 +107,9 @@ def test_no_answer_in_time():
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with Endpoint(url, "m", timeout=0.2, max_retries=0) as endpoint, pytest.raises(
-            EngineUnreachable, match="did not answer in time"
+        with (
+            Endpoint(url, "m", timeout=0.2, max_retries=0) as endpoint,
+            pytest.raises(EngineUnreachable, match="did not answer in time"),
         ):
             endpoint.chat(MESSAGES)
 
