@@ -1,4 +1,4 @@
-"""The command line: ``contextpilot-rag demo``."""
+"""The command line: ``contextpilot-rag demo | replay``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
+from . import replay_command
 from ._version import __version__
 from .errors import ContextPilotError
 from .settings import Order
@@ -34,6 +35,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_demo(commands.add_parser("demo", help="see cached tokens rise and time to first token fall, on a real engine"))
+    trace = commands.add_parser("replay", help="what would a recorded trace have saved?")
+    replay_command.add_arguments(trace)
+    trace.set_defaults(run=_replay)
     return parser
 
 
@@ -73,6 +77,11 @@ def _add_demo(demo: argparse.ArgumentParser) -> None:
         "--out", type=Path, default=Path("demo-report"), metavar="PATH", help="report files (default: %(default)s)"
     )
     demo.set_defaults(run=_demo)
+
+
+def _replay(options: argparse.Namespace) -> int:
+    print(replay_command.run(options))  # noqa: T201
+    return 0
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -45,6 +45,10 @@ class RetrievalError(InputError):
     """A retriever's raw result does not fit the blocks it came with."""
 
 
+class TraceError(InputError):
+    """A recorded trace, or its block lengths, cannot be read; the message says where."""
+
+
 class IndexFailed(ContextPilotError):
     """The context index broke. Only raised with ``on_error="raise"``; otherwise the retriever's order goes out."""
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from .engines.usage import usage_of
-from .errors import ConflictingBlocks, IndexFailed, InvalidBlock, SettingsError
-from .identity import block_key, cache_salt
+from .errors import IndexFailed, InvalidBlock, SettingsError
+from .identity import cache_salt
 from .index.local import ContextIndex, LocalIndex
+from .intake import BlockLike, distinct, namespace_of
 from .prompt.prompt import AlignedPrompt
 from .settings import Settings
 from .tokens import CountTokens, TokenCounter, Tokenizer
-from .types import Alignment, Block, BlockRef, IndexStats, Namespace, Request, Rule, Usage
+from .types import Alignment, BlockRef, IndexStats, Namespace, Request, Rule, Usage
+from .waiting import AlignmentWindow
 
 logger = logging.getLogger("contextpilot_rag")
-
-BlockLike = Block | str | tuple[Hashable, str] | Mapping[str, Any]
 
 
 class ContextPilot:
@@ -55,7 +56,7 @@ class ContextPilot:
     ) -> None:
         self.settings = Settings.from_env(**options) if settings is None else settings.with_(**options)
         self.index = self._index(index)
-        self._namespace = _namespace(namespace)
+        self._namespace = namespace_of(namespace)
         self._tokens = TokenCounter(tokenizer)
         self._failures = 0
         self._lock = threading.Lock()
@@ -90,27 +91,63 @@ class ContextPilot:
             SettingsError: an unknown setting, or a value it cannot have.
             IndexFailed: the index broke, and ``on_error="raise"`` was asked for.
         """
+        return self.decide(self.prepare(blocks, question, namespace=namespace, key=key, **options))
+
+    def prepare(
+        self,
+        blocks: Iterable[BlockLike],
+        question: str = "",
+        *,
+        namespace: Namespace | str | None = None,
+        key: Hashable = None,
+        **options: Any,  # noqa: ANN401
+    ) -> AlignedPrompt:
+        """The first half of `align`: check and count everything, ask the index nothing; the order is the retriever's.
+
+        For those who decide later, such as a window of waiting requests.
+        """
         settings = self._settings_for(options)
-        distinct, aliases, refs = self._distinct(blocks)
+        given = distinct(blocks)
         if not isinstance(question, str):
             raise InvalidBlock(f"the question must be str, not {type(question).__name__}")
-        space = self._namespace if namespace is None else _namespace(namespace)
-        request = Request(refs, space, settings.budget, key)
-        alignment = self._aligned(request)
+        space = self._namespace if namespace is None else namespace_of(namespace)
+        refs = tuple(
+            BlockRef(name, block.tokens or self._tokens.count(block.text, name))
+            for name, block in zip(given.keys, given.blocks, strict=True)
+        )
         return AlignedPrompt(
-            request=request,
-            order=alignment.order,
-            cached_blocks=alignment.cached_blocks,
-            predicted_cached_tokens=alignment.predicted_cached_tokens,
-            retrieved_cached_tokens=alignment.retrieved_cached_tokens,
-            rule=alignment.rule,
-            retrieved=distinct,
-            aliases=aliases,
+            request=Request(refs, space, settings.budget, key),
+            order=tuple(range(len(refs))),
+            rule=Rule.FAILED_OPEN,
+            retrieved=given.blocks,
+            aliases=given.aliases,
             question=question,
             hint_wanted=settings.order_hint,
             echo=settings.echo,
             salt=cache_salt(space, settings.salt_secret),
         )
+
+    def decide(self, prepared: AlignedPrompt) -> AlignedPrompt:
+        """The second half of `align`: choose the order and take the request as about to be sent."""
+        alignment = self._aligned(prepared.request)
+        if alignment is None:
+            return prepared
+        return replace(
+            prepared,
+            order=tuple(alignment.order),
+            cached_blocks=alignment.cached_blocks,
+            predicted_cached_tokens=alignment.predicted_cached_tokens,
+            retrieved_cached_tokens=alignment.retrieved_cached_tokens,
+            rule=alignment.rule,
+        )
+
+    def predict(self, prepared: AlignedPrompt) -> int:
+        """Tokens of a prepared request that would be cached if it were sent now. Nothing is taken as sent."""
+        try:
+            return int(self.index.predict(prepared.request))
+        except Exception as error:  # noqa: BLE001  fails open, always: it is only about who goes first
+            self._count_failure(error)
+            return 0
 
     def observe(self, alignment: Alignment, response: object) -> Usage | None:
         """Learn from the engine's answer what was really cached, and how it counts tokens.
@@ -126,7 +163,7 @@ class ContextPilot:
         if usage is None:
             return None
         if isinstance(alignment, AlignedPrompt) and usage.prompt_tokens:
-            self._tokens.calibrate(len(alignment.user_message.encode("utf-8", "surrogatepass")), usage.prompt_tokens)
+            self._tokens.calibrate(alignment.sent.prompt_bytes, usage.prompt_tokens)
         try:
             self.index.observe(alignment, usage)
         except Exception as error:  # noqa: BLE001  fails open: an answer is there, it must reach the caller
@@ -135,7 +172,7 @@ class ContextPilot:
 
     def forget(self, namespace: Namespace | str | None = None) -> None:
         """Drop what the index knows of a namespace; None: of all."""
-        self.index.forget(None if namespace is None else _namespace(namespace))
+        self.index.forget(None if namespace is None else namespace_of(namespace))
 
     def stats(self) -> IndexStats:
         """The index's counts."""
@@ -155,48 +192,28 @@ class ContextPilot:
             raise SettingsError(f"{min(fixed)} belongs to the pilot and cannot be set for one request")
         return self.settings.with_(**options)
 
-    def _distinct(
-        self, blocks: Iterable[BlockLike]
-    ) -> tuple[tuple[Block, ...], tuple[tuple[Hashable, ...], ...], tuple[BlockRef, ...]]:
-        """Each text once, at its best rank, with all the ids it came under."""
-        if isinstance(blocks, str | bytes | Mapping) or not isinstance(blocks, Iterable):
-            raise InvalidBlock(f"blocks must be a sequence of blocks, not one {type(blocks).__name__}")
-        distinct: dict[bytes, Block] = {}
-        aliases: dict[bytes, dict[Hashable, None]] = {}
-        key_of_id: dict[Hashable, bytes] = {}
-        for rank, given in enumerate(blocks):
-            block = _block(given, rank)
-            key = block_key(block.text)
-            name = key.hex() if block.id is None else block.id
-            if key_of_id.setdefault(name, key) != key:
-                raise ConflictingBlocks(f"block {rank}: id {name!r} came before in this request with another text")
-            distinct.setdefault(key, block)
-            aliases.setdefault(key, {}).setdefault(name)
-        refs = tuple(
-            BlockRef(key, block.tokens or self._tokens.count(block.text, key)) for key, block in distinct.items()
-        )
-        return tuple(distinct.values()), tuple(tuple(names) for names in aliases.values()), refs
-
-    def _aligned(self, request: Request) -> Alignment:
+    def _aligned(self, request: Request) -> Alignment | None:
+        """The index's answer, or None if there is none that can be used."""
         try:
             alignment = self.index.align(request)
-            if sorted(alignment.order) == list(range(len(request.blocks))):
+            if alignment.request == request and sorted(alignment.order) == list(range(len(request.blocks))):
                 return alignment
-            error: Exception = IndexFailed(
-                f"order {alignment.order!r} is no permutation of {len(request.blocks)} blocks"
-            )
+            error: Exception = IndexFailed("its answer is no order of the request's blocks")
         except Exception as raised:  # noqa: BLE001  the one place where the index's failures end
             error = raised
         self._failed(error)
-        return Alignment(request, tuple(range(len(request.blocks))), rule=Rule.FAILED_OPEN)
+        return None
 
     def _failed(self, error: Exception) -> None:
+        self._count_failure(error)
+        if self.settings.on_error == "raise":
+            raise IndexFailed(f"the context index failed: {error}") from error
+
+    def _count_failure(self, error: Exception) -> None:
         with self._lock:
             self._failures += 1
             first = self._failures == 1
-        if self.settings.on_error == "raise":
-            raise IndexFailed(f"the context index failed: {error}") from error
-        if first:
+        if first and self.settings.on_error == "open":
             logger.warning(
                 "the context index failed; requests go out in the retriever's order (said once, see pilot.failures)",
                 exc_info=error,
@@ -242,6 +259,26 @@ class AsyncContextPilot:
         """As `ContextPilot.align`."""
         return self._pilot.align(blocks, question, namespace=namespace, key=key, **options)
 
+    def window(self, size: int = 16, max_wait: float = 0.02, max_overtaken: int | None = None) -> AlignmentWindow:
+        """A window of waiting requests, of which the one with the longest cached prefix goes first.
+
+        Args:
+            size: how many wait before one has to go.
+            max_wait: seconds that a request waits at most.
+            max_overtaken: how often a request may be overtaken; None: four times the size.
+
+        Raises:
+            SettingsError: a size below 1, or a negative bound.
+
+        >>> import asyncio
+        >>> async def ask(pilot):
+        ...     async with pilot.window(size=16, max_wait=0.02) as window:
+        ...         return await window.align(["Slices count from zero."], "Where do slices start?")
+        >>> asyncio.run(ask(AsyncContextPilot())).question
+        'Where do slices start?'
+        """
+        return AlignmentWindow(self._pilot, size, max_wait, max_overtaken)
+
     async def observe(self, alignment: Alignment, response: object) -> Usage | None:
         """As `ContextPilot.observe`."""
         return self._pilot.observe(alignment, response)
@@ -257,32 +294,3 @@ class AsyncContextPilot:
 
 # Settings that shape the index or belong to the whole pilot.
 _FIXED = frozenset({"capacity_tokens", "max_blocks", "max_namespaces", "on_error", "salt_secret"})
-
-
-def _block(given: object, rank: int) -> Block:
-    """Anything block-like as a `Block`; errors say which block of the request it was."""
-    try:
-        if isinstance(given, Block):
-            return given
-        if isinstance(given, str):
-            return Block(given)
-        if isinstance(given, tuple) and len(given) == 2:
-            return Block(given[1], id=given[0])
-        if isinstance(given, Mapping) and "text" in given:
-            return Block(given["text"], given.get("id"), given.get("tokens"), given.get("score"))
-    except InvalidBlock as error:
-        raise InvalidBlock(f"block {rank} of the request: {error}") from None
-    raise InvalidBlock(
-        f"block {rank} of the request: give a Block, a text, an (id, text) pair or a mapping with 'text', "
-        f"not {type(given).__name__}"
-    )
-
-
-def _namespace(value: Namespace | str | None) -> Namespace:
-    if value is None:
-        return Namespace()
-    if isinstance(value, Namespace):
-        return value
-    if isinstance(value, str):
-        return Namespace(tenant=value)
-    raise SettingsError(f"a namespace is a Namespace or a str, not {type(value).__name__}")

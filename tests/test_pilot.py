@@ -313,8 +313,15 @@ def test_token_counts_follow_what_the_engine_counts():
     before = pilot.align([A]).request.tokens
     for _ in range(30):
         alignment = pilot.align([A], "?")
-        pilot.observe(alignment, Usage(prompt_tokens=len(alignment.user_message) // 2))
+        messages = alignment.messages("a system prompt that counts " * 50)
+        pilot.observe(alignment, Usage(prompt_tokens=sum(len(message["content"]) for message in messages) // 2))
     assert (before, pilot.align([A]).request.tokens) == (100, 200)
+
+
+def test_a_prompt_that_was_put_together_elsewhere_teaches_nothing_about_lengths():
+    pilot = ContextPilot()
+    pilot.observe(pilot.align([A], "?"), Usage(prompt_tokens=400))
+    assert pilot.align([A]).request.tokens == 100
 
 
 def test_a_tokenizer_is_used_where_given():

@@ -18,6 +18,10 @@ class ContextIndex(Protocol):
         """Choose an order for the request and take it as sent."""
         ...
 
+    def predict(self, request: Request) -> int:
+        """Tokens of the request that would be cached if it were sent now, in the best order its budget allows."""
+        ...
+
     def observe(self, alignment: Alignment, usage: Usage) -> None:
         """Learn what the engine reported for a request that was aligned here."""
         ...
@@ -79,6 +83,15 @@ class LocalIndex:
             self._counts["block_tokens"] += request.tokens
             self._counts["predicted"] += alignment.predicted_cached_tokens
         return alignment
+
+    def predict(self, request: Request) -> int:
+        """Tokens of the request that would be cached if it were sent now. Changes nothing."""
+        with self._lock:
+            share = self._shares.get(request.namespace)
+        if share is None:
+            return 0
+        with share.lock:
+            return align(request, share.tree).predicted_cached_tokens
 
     def observe(self, alignment: Alignment, usage: Usage) -> None:
         """Count what the engine reported, and mark the request's path as used just now."""

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..types import Alignment, Block
 from . import hints
 from .render import Message, render_messages, render_user
+
+
+class Sent:
+    """What was last rendered for sending. The one thing about a prompt that is noted after it was made."""
+
+    __slots__ = ("prompt_bytes",)
+
+    def __init__(self) -> None:
+        self.prompt_bytes = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +31,7 @@ class AlignedPrompt(Alignment):
         hint_wanted: whether a changed order is told to the model.
         echo: how many of the best blocks to give once more at the end.
         salt: the namespace's cache salt, or None.
+        sent: UTF-8 bytes of the messages rendered last, 0 before. A token estimate is corrected by it.
     """
 
     retrieved: tuple[Block, ...] = ()
@@ -30,6 +40,7 @@ class AlignedPrompt(Alignment):
     hint_wanted: bool = True
     echo: int = 0
     salt: str | None = None
+    sent: Sent = field(default_factory=Sent, compare=False, repr=False)
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -73,7 +84,11 @@ class AlignedPrompt(Alignment):
         Args:
             system: the system prompt. Keep it constant: everything before the blocks is part of the shared prefix.
         """
-        return render_messages(system, self.user_message)
+        user = self.user_message
+        self.sent.prompt_bytes = len((system or "").encode("utf-8", "surrogatepass")) + len(
+            user.encode("utf-8", "surrogatepass")
+        )
+        return render_messages(system, user)
 
     @property
     def extra_body(self) -> dict[str, Any]:

@@ -1,0 +1,88 @@
+"""What callers give, as what the library works with: blocks of many forms, namespaces, repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import ConflictingBlocks, InvalidBlock, SettingsError
+from .identity import block_key
+from .types import Block, Namespace
+
+BlockLike = Block | str | tuple[Hashable, str] | Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """The blocks of a request, each text once.
+
+    Args:
+        blocks: at their best rank.
+        keys: their identities.
+        aliases: for each block, every id its text came under, its own first.
+    """
+
+    blocks: tuple[Block, ...]
+    keys: tuple[bytes, ...]
+    aliases: tuple[tuple[Hashable, ...], ...]
+
+
+def distinct(blocks: Iterable[BlockLike]) -> Distinct:
+    """Each text once, at its best rank, with all the ids it came under.
+
+    Raises:
+        InvalidBlock: something that is no block; the message says which one and why.
+        ConflictingBlocks: one id with two texts.
+
+    >>> distinct([("a", "same"), ("b", "same"), ("c", "other")]).aliases
+    (('a', 'b'), ('c',))
+    """
+    if isinstance(blocks, str | bytes | Mapping) or not isinstance(blocks, Iterable):
+        raise InvalidBlock(f"blocks must be a sequence of blocks, not one {type(blocks).__name__}")
+    found: dict[bytes, Block] = {}
+    aliases: dict[bytes, dict[Hashable, None]] = {}
+    key_of_id: dict[Hashable, bytes] = {}
+    for rank, given in enumerate(blocks):
+        block = _block(given, rank)
+        key = block_key(block.text)
+        name = key.hex() if block.id is None else block.id
+        if key_of_id.setdefault(name, key) != key:
+            raise ConflictingBlocks(f"block {rank}: id {name!r} came before in this request with another text")
+        found.setdefault(key, block)
+        aliases.setdefault(key, {}).setdefault(name)
+    return Distinct(tuple(found.values()), tuple(found), tuple(tuple(names) for names in aliases.values()))
+
+
+def _block(given: object, rank: int) -> Block:
+    """Anything block-like as a `Block`; errors say which block of the request it was."""
+    try:
+        if isinstance(given, Block):
+            return given
+        if isinstance(given, str):
+            return Block(given)
+        if isinstance(given, tuple) and len(given) == 2:
+            return Block(given[1], id=given[0])
+        if isinstance(given, Mapping) and "text" in given:
+            return Block(given["text"], given.get("id"), given.get("tokens"), given.get("score"))
+    except InvalidBlock as error:
+        raise InvalidBlock(f"block {rank} of the request: {error}") from None
+    raise InvalidBlock(
+        f"block {rank} of the request: give a Block, a text, an (id, text) pair or a mapping with 'text', "
+        f"not {type(given).__name__}"
+    )
+
+
+def namespace_of(value: Namespace | str | None) -> Namespace:
+    """A namespace as callers name it: None is the default one, a string is a tenant.
+
+    Raises:
+        SettingsError: something else.
+    """
+    if value is None:
+        return Namespace()
+    if isinstance(value, Namespace):
+        return value
+    if isinstance(value, str):
+        return Namespace(tenant=value)
+    raise SettingsError(f"a namespace is a Namespace or a str, not {type(value).__name__}")

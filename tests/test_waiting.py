@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from contextpilot_rag import AsyncContextPilot
+from contextpilot_rag.errors import IndexFailed, InvalidBlock, SettingsError
+
+HOT = [f"hot {number} " * 50 for number in range(5)]
+
+
+def cold(number):
+    return [f"cold {number} {place} " * 50 for place in range(5)]
+
+
+async def test_every_answer_belongs_to_its_question():
+    pilot = AsyncContextPilot(min_gain=0)
+    async with pilot.window(size=4, max_wait=0.01) as window:
+        requests = [(number, [*HOT[number % 3 :], *cold(number)]) for number in range(40)]
+        answers = await asyncio.gather(
+            *(window.align(blocks, f"question {number}", key=number) for number, blocks in requests)
+        )
+    for (number, blocks), answer in zip(requests, answers, strict=True):
+        assert (answer.request.key, answer.question) == (number, f"question {number}")
+        assert {block.text for block in answer.blocks} == set(blocks)
+    assert (await pilot.stats()).requests == 40
+
+
+async def test_the_longest_cached_prefix_goes_first():
+    pilot = AsyncContextPilot()
+    await pilot.align(HOT, "warm")
+    order = []
+
+    async def ask(window, name, blocks):
+        await window.align(blocks, name)
+        order.append(name)
+
+    async with pilot.window(size=3, max_wait=60) as window:
+        await asyncio.gather(ask(window, "a", cold(1)), ask(window, "b", cold(2)), ask(window, "hot", HOT[::-1]), *(
+            [ask(window, "c", cold(3)), close(window)]))  # fmt: skip
+    assert order[0] == "hot"
+    assert sorted(order) == ["a", "b", "c", "hot"]
+
+
+async def close(window):
+    await asyncio.sleep(0)
+    await window.__aexit__()
+
+
+async def test_nobody_waits_for_company_that_never_comes():
+    async with AsyncContextPilot().window(size=16, max_wait=0.01) as window:
+        answer = await asyncio.wait_for(window.align(HOT, "?"), timeout=30)
+        assert answer.question == "?"
+        assert len(window) == 0
+
+
+async def test_leaving_the_window_lets_everybody_go():
+    pilot = AsyncContextPilot()
+    async with pilot.window(size=16, max_wait=3_600) as window:
+        tasks = [asyncio.create_task(window.align(cold(number), "?", key=number)) for number in range(3)]
+        await asyncio.sleep(0)
+        assert len(window) == 3
+    assert [task.request.key for task in await asyncio.gather(*tasks)] == [0, 1, 2]
+
+
+async def test_who_is_cancelled_gives_up_the_turn():
+    pilot = AsyncContextPilot()
+    async with pilot.window(size=16, max_wait=3_600) as window:
+        gone = asyncio.create_task(window.align(cold(0), "gone"))
+        stays = asyncio.create_task(window.align(cold(1), "stays"))
+        await asyncio.sleep(0)
+        gone.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        assert len(window) == 1
+    assert (await stays).question == "stays"
+    assert (await pilot.stats()).requests == 1
+
+
+async def test_bad_input_is_refused_before_waiting():
+    async with AsyncContextPilot().window() as window:
+        with pytest.raises(InvalidBlock):
+            await window.align([3])
+        assert len(window) == 0
+
+
+class Broken:
+    def align(self, request):
+        raise RuntimeError("broken")
+
+    predict = observe = forget = stats = align
+
+
+async def test_a_broken_index_fails_open_and_raises_only_where_asked_to():
+    async with AsyncContextPilot(Broken()).window(size=1) as window:
+        assert (await window.align(HOT, "?")).rule.value == "failed_open"
+    async with AsyncContextPilot(Broken(), on_error="raise").window(size=1) as window:
+        with pytest.raises(IndexFailed):
+            await window.align(HOT, "?")
+
+
+@pytest.mark.parametrize("arguments", [{"size": 0}, {"max_wait": -1}, {"max_overtaken": -1}])
+def test_impossible_windows(arguments):
+    with pytest.raises(SettingsError):
+        AsyncContextPilot().window(**arguments)
