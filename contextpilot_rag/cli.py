@@ -47,7 +47,10 @@ def _add_demo(demo: argparse.ArgumentParser) -> None:
         "cache, and shows what the engine itself reports."
     )
     demo.add_argument(
-        "--docs", type=Path, metavar="FOLDER", help="text and Markdown files (default: Python's own documentation)"
+        "--docs",
+        type=Path,
+        metavar="FOLDER",
+        help="files ending in .md, .markdown, .rst or .txt (default: Python's own documentation)",
     )
     demo.add_argument(
         "--questions", type=Path, metavar="FILE", help="one question a line (default: about 120 on Python)"
@@ -69,7 +72,12 @@ def _add_demo(demo: argparse.ArgumentParser) -> None:
     demo.add_argument(
         "--order", choices=get_args(Order), default="balanced", help="order preset (default: %(default)s)"
     )
-    demo.add_argument("--limit", type=int, metavar="N", help="ask the first N questions")
+    demo.add_argument(
+        "--limit",
+        type=int,
+        metavar="N",
+        help="ask the first N questions (default: all; of its own engine 40, or as many as fit in minutes)",
+    )
     demo.add_argument(
         "--max-tokens", type=int, default=16, metavar="N", help="length of an answer (default: %(default)s)"
     )

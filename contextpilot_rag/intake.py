@@ -10,7 +10,7 @@ from .errors import ConflictingBlocks, InvalidBlock, SettingsError
 from .identity import block_key
 from .types import Block, Namespace
 
-BlockLike = Block | str | tuple[Hashable, str] | Mapping[str, Any]
+BlockLike = Block | str | tuple[Hashable, str] | list[str] | Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,9 @@ def distinct(blocks: Iterable[BlockLike]) -> Distinct:
         key = block_key(block.text)
         name = key.hex() if block.id is None else block.id
         if key_of_id.setdefault(name, key) != key:
-            raise ConflictingBlocks(f"block {rank}: id {name!r} came before in this request with another text")
+            raise ConflictingBlocks(
+                f"block {rank} of the request: id {name!r} came before with another text (give each chunk its own id)"
+            )
         found.setdefault(key, block)
         aliases.setdefault(key, {}).setdefault(name)
     return Distinct(tuple(found.values()), tuple(found), tuple(tuple(names) for names in aliases.values()))
@@ -61,7 +63,7 @@ def _block(given: object, rank: int) -> Block:
             return given
         if isinstance(given, str):
             return Block(given)
-        if isinstance(given, tuple) and len(given) == 2:
+        if isinstance(given, tuple | list) and len(given) == 2:
             return Block(given[1], id=given[0])
         if isinstance(given, Mapping) and "text" in given:
             return Block(given["text"], given.get("id"), given.get("tokens"), given.get("score"))

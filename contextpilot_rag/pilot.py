@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .engines.usage import usage_of
 from .errors import IndexFailed, InvalidBlock, SettingsError
@@ -14,10 +14,13 @@ from .identity import cache_salt
 from .index.local import ContextIndex, LocalIndex
 from .intake import BlockLike, distinct, namespace_of
 from .prompt.prompt import AlignedPrompt
-from .settings import Settings
+from .settings import PilotOptions, RequestOptions, Settings
 from .tokens import CountTokens, TokenCounter, Tokenizer
-from .types import Alignment, BlockRef, IndexStats, Namespace, Request, Rule, Usage
+from .types import Alignment, BlockRef, Context, IndexStats, Namespace, Request, Rule, Usage
 from .waiting import AlignmentWindow
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 logger = logging.getLogger("contextpilot_rag")
 
@@ -52,7 +55,7 @@ class ContextPilot:
         namespace: Namespace | str | None = None,
         tokenizer: Tokenizer | CountTokens | None = None,
         settings: Settings | None = None,
-        **options: Any,  # noqa: ANN401
+        **options: Unpack[PilotOptions],
     ) -> None:
         self.settings = Settings.from_env(**options) if settings is None else settings.with_(**options)
         self.index = self._index(index)
@@ -63,7 +66,7 @@ class ContextPilot:
 
     @property
     def failures(self) -> int:
-        """How often the index failed and the retriever's order went out."""
+        """How often the index or the tokenizer failed, and the request went out all the same."""
         return self._failures
 
     def align(
@@ -73,14 +76,14 @@ class ContextPilot:
         *,
         namespace: Namespace | str | None = None,
         key: Hashable = None,
-        **options: Any,  # noqa: ANN401
+        **options: Unpack[RequestOptions],
     ) -> AlignedPrompt:
         """Choose the order of a request's blocks and take it as about to be sent.
 
         Args:
             blocks: best first: `Block` objects, texts, ``(id, text)`` pairs, mappings with "text" and perhaps "id",
                 "tokens", "score"; or a `Context`. A text that comes twice is placed once, at its better rank.
-            question: stands last in the prompt, as it is.
+            question: stands last in the prompt, as it is. Empty: a `Context`'s own question.
             namespace: for this request; None: the pilot's.
             key: your name for the request; comes back as ``alignment.request.key``.
             **options: settings for this request: order, min_gain, protect_top, max_displacement, echo, order_hint.
@@ -100,7 +103,7 @@ class ContextPilot:
         *,
         namespace: Namespace | str | None = None,
         key: Hashable = None,
-        **options: Any,  # noqa: ANN401
+        **options: Unpack[RequestOptions],
     ) -> AlignedPrompt:
         """The first half of `align`: check and count everything, ask the index nothing; the order is the retriever's.
 
@@ -108,11 +111,13 @@ class ContextPilot:
         """
         settings = self._settings_for(options)
         given = distinct(blocks)
+        if isinstance(blocks, Context) and not question:
+            question = blocks.question
         if not isinstance(question, str):
             raise InvalidBlock(f"the question must be str, not {type(question).__name__}")
         space = self._namespace if namespace is None else namespace_of(namespace)
         refs = tuple(
-            BlockRef(name, block.tokens or self._tokens.count(block.text, name))
+            BlockRef(name, block.tokens or self._weight(block.text, name))
             for name, block in zip(given.keys, given.blocks, strict=True)
         )
         return AlignedPrompt(
@@ -179,7 +184,7 @@ class ContextPilot:
         return self.index.stats()
 
     def _index(self, index: str | ContextIndex) -> ContextIndex:
-        if not isinstance(index, str):
+        if not isinstance(index, str) and callable(getattr(index, "align", None)):
             return index
         if index == "embedded":
             chosen = self.settings
@@ -191,6 +196,13 @@ class ContextPilot:
         if fixed:
             raise SettingsError(f"{min(fixed)} belongs to the pilot and cannot be set for one request")
         return self.settings.with_(**options)
+
+    def _weight(self, text: str, name: bytes) -> int:
+        try:
+            return self._tokens.count(text, name)
+        except Exception as error:  # noqa: BLE001  fails open: somebody else's tokenizer, and an estimate will do
+            self._failed(error)
+            return self._tokens.estimate(text)
 
     def _aligned(self, request: Request) -> Alignment | None:
         """The index's answer, or None if there is none that can be used."""
@@ -215,7 +227,8 @@ class ContextPilot:
             first = self._failures == 1
         if first and self.settings.on_error == "open":
             logger.warning(
-                "the context index failed; requests go out in the retriever's order (said once, see pilot.failures)",
+                "failed open: %s; requests go out all the same (said once, pilot.failures counts on)",
+                error,
                 exc_info=error,
             )
 
@@ -233,9 +246,17 @@ class AsyncContextPilot:
     False
     """
 
-    def __init__(self, index: str | ContextIndex = "embedded", **options: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        index: str | ContextIndex = "embedded",
+        *,
+        namespace: Namespace | str | None = None,
+        tokenizer: Tokenizer | CountTokens | None = None,
+        settings: Settings | None = None,
+        **options: Unpack[PilotOptions],
+    ) -> None:
         # The embedded index answers in a fraction of a millisecond and does no input or output: it needs no thread.
-        self._pilot = ContextPilot(index, **options)
+        self._pilot = ContextPilot(index, namespace=namespace, tokenizer=tokenizer, settings=settings, **options)
 
     @property
     def settings(self) -> Settings:
@@ -254,7 +275,7 @@ class AsyncContextPilot:
         *,
         namespace: Namespace | str | None = None,
         key: Hashable = None,
-        **options: Any,  # noqa: ANN401
+        **options: Unpack[RequestOptions],
     ) -> AlignedPrompt:
         """As `ContextPilot.align`."""
         return self._pilot.align(blocks, question, namespace=namespace, key=key, **options)

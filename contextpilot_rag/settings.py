@@ -9,7 +9,7 @@ import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, TypedDict, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -24,6 +24,27 @@ OnError = Literal["open", "raise"]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
+
+
+class RequestOptions(TypedDict, total=False):
+    """The settings that one request may have of its own; see `Settings`."""
+
+    order: Order
+    min_gain: float
+    protect_top: int
+    max_displacement: int | None
+    echo: int
+    order_hint: bool
+
+
+class PilotOptions(RequestOptions, total=False):
+    """All settings, as keywords; see `Settings`."""
+
+    capacity_tokens: int | None
+    max_blocks: int
+    max_namespaces: int
+    on_error: OnError
+    salt_secret: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +115,7 @@ class Settings:
         values: dict[str, Any] = {}
         for name, kind in _kinds().items():
             text = environ.get(ENVIRONMENT_PREFIX + name.upper())
-            if text is not None:
+            if text:  # an empty variable is one that was not set, as compose files write it
                 values[name] = _parsed(name, text, kind)
         _known(given)
         return cls(**{**values, **given})
@@ -124,6 +145,7 @@ class Settings:
         return [(field.name, getattr(self, field.name)) for field in fields(self)]
 
 
+_WORDS_FOR = {"yes": True, "on": True, "no": False, "off": False}
 _KINDS: dict[str, Any] = {}
 
 
@@ -135,6 +157,8 @@ def _kinds() -> dict[str, Any]:
 
 
 def _checked(name: str, value: object, kind: Any) -> Any:  # noqa: ANN401
+    if get_origin(kind) is Literal and value not in get_args(kind):
+        raise SettingsError(f"{name}: {value!r} is none of {', '.join(map(repr, get_args(kind)))}")
     try:
         return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as error:
@@ -143,10 +167,14 @@ def _checked(name: str, value: object, kind: Any) -> Any:  # noqa: ANN401
 
 
 def _parsed(name: str, text: str, kind: Any) -> Any:  # noqa: ANN401
-    """A value from an environment variable; "none" and the empty string stand for None where a setting may be None."""
+    """A value from an environment variable; "none" stands for None where a setting may be None."""
     plain: object = text
-    if text.strip().lower() in {"", "none"}:
-        plain = None if type(None) in getattr(kind, "__args__", ()) else text
+    if text.strip().lower() == "none" and type(None) in get_args(kind):
+        plain = None
+    elif kind is bool:
+        plain = _WORDS_FOR.get(text.strip().lower(), text)
+    elif get_origin(kind) is Literal:
+        return _checked(ENVIRONMENT_PREFIX + name.upper(), text.strip(), kind)
     try:
         return msgspec.convert(plain, kind, strict=False)
     except msgspec.ValidationError as error:

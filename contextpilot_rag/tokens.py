@@ -11,8 +11,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Sized
 from typing import Protocol
 
+from .errors import SettingsError
+
 DEFAULT_BYTES_PER_TOKEN = 4.0
-_PLAUSIBLE = (1.0, 16.0)  # no tokenizer in use is outside; a report that says so is about something else
+_PLAUSIBLE = (1.5, 12.0)  # no tokenizer in use is outside; a report that says so is about something else
 _LEARNING_RATE = 0.2
 
 
@@ -29,6 +31,9 @@ CountTokens = Callable[[str], int]
 
 class TokenCounter:
     """Counts tokens of texts. Thread-safe; remembers at most ``cache_size`` counts of a real tokenizer.
+
+    Raises:
+        SettingsError: the tokenizer is neither an object with ``encode`` nor a function.
 
     >>> TokenCounter().count("twelve bytes")
     3
@@ -51,7 +56,7 @@ class TokenCounter:
     def count(self, text: str, key: bytes | None = None) -> int:
         """Tokens of a text, at least 1. ``key``, its identity, lets a tokenizer's count be remembered."""
         if self._count is None:
-            return max(1, round(len(text.encode("utf-8", "surrogatepass")) / self._bytes_per_token))
+            return self.estimate(text)
         if key is None:
             return max(1, self._count(text))
         with self._lock:
@@ -65,6 +70,10 @@ class TokenCounter:
             if len(self._cache) > self._cache_size:
                 self._cache.popitem(last=False)
         return counted
+
+    def estimate(self, text: str) -> int:
+        """Tokens of a text by its length alone, at least 1."""
+        return max(1, round(len(text.encode("utf-8", "surrogatepass")) / self._bytes_per_token))
 
     def calibrate(self, prompt_bytes: int, prompt_tokens: int) -> None:
         """Learn from a prompt of ``prompt_bytes`` UTF-8 bytes that the engine counted as ``prompt_tokens`` tokens."""
@@ -80,6 +89,8 @@ def _counting(tokenizer: Tokenizer | CountTokens | None) -> CountTokens | None:
     if tokenizer is None:
         return None
     encode = getattr(tokenizer, "encode", None)
-    if callable(encode):
+    if callable(encode) and not isinstance(tokenizer, str):  # a str can encode too, but not into tokens
         return lambda text: len(encode(text))
-    return tokenizer  # type: ignore[return-value]
+    if callable(tokenizer):
+        return tokenizer
+    raise SettingsError(f"a tokenizer has encode(text) or is a function from text to int, not {tokenizer!r}")

@@ -134,9 +134,13 @@ class Rule(str, Enum):
 
     OFF = "off"
     NOTHING_GAINED = "nothing_gained"
+    OVER_BUDGET = "over_budget"
     BELOW_MIN_GAIN = "below_min_gain"
     PREFIX = "prefix"
     FAILED_OPEN = "failed_open"
+
+    def __str__(self) -> str:
+        return self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +177,10 @@ class Alignment:
         return {
             Rule.OFF: "order='retrieved': the retriever's order was kept as asked",
             Rule.NOTHING_GAINED: "no other order would find more in the cache",
+            Rule.OVER_BUDGET: "an order that would gain enough breaks protect_top or max_displacement",
             Rule.BELOW_MIN_GAIN: f"less than min_gain ({self.request.budget.min_gain:.0%} of {total} tokens) to gain",
-            Rule.PREFIX: f"the first {self.cached_blocks} blocks are cached: {gain} tokens ({share}) gained",
+            Rule.PREFIX: f"the first {self.cached_blocks} blocks are believed cached: {gain} tokens "
+            f"({share} of the blocks) gained",
             Rule.FAILED_OPEN: "the index failed; the retriever's order was kept",
         }[self.rule]
 
@@ -190,12 +196,18 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class IndexStats:
-    """Counts since the index was made. Tokens are of blocks unless they say reported."""
+    """Counts since the index was made.
+
+    Tokens are of blocks, by the pilot's own count, except the reported ones: those are of whole prompts, as the engine
+    counted. ``predicted_cached_tokens`` over ``block_tokens`` is the hit ratio that the index believes in, and
+    ``retrieved_cached_tokens`` over ``block_tokens`` what it believes the retriever's order would have had.
+    """
 
     requests: int = 0
     changed: int = 0
     block_tokens: int = 0
     predicted_cached_tokens: int = 0
+    retrieved_cached_tokens: int = 0
     observed: int = 0
     reported_prompt_tokens: int = 0
     reported_cached_tokens: int = 0

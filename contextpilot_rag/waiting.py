@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Iterable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from .index.window import Window
 from .intake import BlockLike
 from .prompt.prompt import AlignedPrompt
+from .settings import RequestOptions
 from .types import Namespace
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Decider(Protocol):
@@ -22,7 +26,7 @@ class Decider(Protocol):
         *,
         namespace: Namespace | str | None = None,
         key: Hashable = None,
-        **options: Any,  # noqa: ANN401
+        **options: Unpack[RequestOptions],
     ) -> AlignedPrompt:
         """Check a request."""
         ...
@@ -84,7 +88,7 @@ class AlignmentWindow:
         *,
         namespace: Namespace | str | None = None,
         key: Hashable = None,
-        **options: Any,  # noqa: ANN401
+        **options: Unpack[RequestOptions],
     ) -> AlignedPrompt:
         """As `ContextPilot.align`, after waiting for this request's turn. Who is cancelled gives up the turn."""
         prepared = self._pilot.prepare(blocks, question, namespace=namespace, key=key, **options)

@@ -200,7 +200,11 @@ def test_empty_one_and_thousands():
         ([{"id": 1}], errors.InvalidBlock, "mapping with 'text'"),
         ([{"text": "x", "tokens": 0}], errors.InvalidBlock, "tokens must be a positive int, not 0"),
         ([{"text": "x", "tokens": True}], errors.InvalidBlock, "tokens must be"),
-        ([("a", "x"), ("a", "y")], errors.ConflictingBlocks, "block 1: id 'a' came before in this request"),
+        (
+            [("a", "x"), ("a", "y")],
+            errors.ConflictingBlocks,
+            "block 1 of the request: id 'a' came before with another text",
+        ),
         ("one text", errors.InvalidBlock, "sequence of blocks, not one str"),
         ({"text": "x"}, errors.InvalidBlock, "sequence of blocks"),
         (None, errors.InvalidBlock, "sequence of blocks"),
@@ -223,11 +227,13 @@ def test_a_question_that_is_no_text():
     ("make", "message"),
     [
         (lambda: ContextPilot("embeded"), "unknown index 'embeded'"),
+        (lambda: ContextPilot(None), "unknown index None"),  # type: ignore[arg-type]
+        (lambda: ContextPilot(tokenizer="gpt2"), "not 'gpt2'"),
         (lambda: ContextPilot(namespace=3), "a namespace is a Namespace or a str"),  # type: ignore[arg-type]
-        (lambda: ContextPilot(minimum_gain=1), "unknown setting 'minimum_gain'"),
-        (lambda: ContextPilot().align([A], ordr="balanced"), "did you mean 'order'"),
-        (lambda: ContextPilot().align([A], order="fastest"), "order: "),
-        (lambda: ContextPilot().align([A], max_blocks=5), "max_blocks belongs to the pilot"),
+        (lambda: ContextPilot(minimum_gain=1), "unknown setting 'minimum_gain'"),  # type: ignore[call-arg]
+        (lambda: ContextPilot().align([A], ordr="balanced"), "did you mean 'order'"),  # type: ignore[call-arg]
+        (lambda: ContextPilot().align([A], order="fastest"), "order: "),  # type: ignore[arg-type]
+        (lambda: ContextPilot().align([A], max_blocks=5), "max_blocks belongs to the pilot"),  # type: ignore[call-arg]
     ],
 )
 def test_unknown_settings(make, message):
@@ -327,6 +333,29 @@ def test_a_prompt_that_was_put_together_elsewhere_teaches_nothing_about_lengths(
 def test_a_tokenizer_is_used_where_given():
     pilot = ContextPilot(tokenizer=len)
     assert pilot.align([A]).request.tokens == 400
+
+
+def test_a_tokenizer_that_fails_costs_only_exactness():
+    def fails(text):
+        raise RuntimeError("no such model")
+
+    pilot = ContextPilot(tokenizer=fails)
+    assert pilot.align([A]).request.tokens == 100
+    assert pilot.failures == 1
+
+
+def test_a_contexts_own_question_is_asked_unless_another_is_given():
+    context = Context((A,), "Own?")
+    assert ContextPilot().align(context).question == "Own?"
+    assert ContextPilot().align(context, "Other?").question == "Other?"
+
+
+def test_what_the_retrievers_order_would_have_had_is_counted_beside():
+    pilot = ContextPilot(min_gain=0)
+    for order in ([A, B], [B, A], [A, B]):
+        pilot.align(order, "?")
+    stats = pilot.stats()
+    assert (stats.block_tokens, stats.predicted_cached_tokens, stats.retrieved_cached_tokens) == (600, 400, 200)
 
 
 def test_pilots_can_share_an_index():

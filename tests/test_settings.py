@@ -57,6 +57,10 @@ def test_with_changes_a_copy():
         ("MAX_DISPLACEMENT", "3", 3),
         ("MAX_DISPLACEMENT", "none", None),
         ("CAPACITY_TOKENS", "", None),
+        ("MIN_GAIN", "", 0.10),
+        ("ORDER", " balanced ", "balanced"),
+        ("ORDER_HINT", "off", False),
+        ("ORDER_HINT", "yes", True),
         ("ORDER_HINT", "false", False),
         ("ORDER_HINT", "1", True),
         ("SALT_SECRET", "none", "none"),
@@ -68,7 +72,7 @@ def test_reads_the_environment(name, text, value):
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("MIN_GAIN", "much"), ("PROTECT_TOP", "-1"), ("ORDER", ""), ("ECHO", "none")]
+    ("name", "text"), [("MIN_GAIN", "much"), ("PROTECT_TOP", "-1"), ("ORDER", "best"), ("ECHO", "none")]
 )
 def test_a_bad_variable_is_named(name, text):
     with pytest.raises(SettingsError, match=f"CONTEXTPILOT_{name}"):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from ..engines.endpoint import Endpoint
+from ..engines.endpoint import Endpoint, api_url
 from ..errors import EngineUnavailable
 from ..testing import FakeEngine
 from .llama import LlamaEngine
@@ -43,10 +43,10 @@ def given_engine(url: str, model: str | None) -> DemoEngine:
 
     @contextmanager
     def fresh() -> Iterator[tuple[Endpoint, str]]:
-        with Endpoint(url, model, max_retries=0) as endpoint:
+        with Endpoint(url, model) as endpoint:  # may retry: one passing error must not end a long run
             yield endpoint, f"Session {secrets.token_hex(4)}. {SYSTEM}"
 
-    return DemoEngine(url, fresh)
+    return DemoEngine(api_url(url), fresh)
 
 
 def llama_engine() -> DemoEngine:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -19,6 +20,7 @@ from ..retrieval.bm25 import BM25Retriever
 from ..retrieval.faiss import FaissRetriever
 from ..retrieval.fusion import fuse
 from ..retrieval.lsa import LsaEmbedding
+from ..settings import Order
 from ..types import Block, Context
 from .corpus import BLOCK_TOKENS, folder, python_documentation
 from .engines import FAKE_PREFILL, DemoEngine, choose_engine
@@ -27,6 +29,7 @@ from .report import save_report
 from .run import Arm, run_arm, warm_up
 
 DEFAULT_LIMIT = 40
+FEW = 20
 _FUSED = 3  # a fused retriever looks at this many times top_k of each ranking
 
 
@@ -42,7 +45,7 @@ class DemoOptions:
     endpoint: str | None = None
     model: str | None = None
     engine: str = "auto"
-    order: str = "balanced"
+    order: Order = "balanced"
     limit: int | None = None
     max_tokens: int = 16
     out: Path = Path("demo-report")
@@ -61,24 +64,21 @@ def run_demo(options: DemoOptions, console: Console) -> tuple[Arm, Arm]:
     Raises:
         ContextPilotError: documents, questions, settings or the engine cannot be used; the message says why.
     """
-    if options.limit is not None and options.limit < 1:
-        raise SettingsError(f"limit must be at least 1, not {options.limit}")
+    _check(options)
     pilots = ContextPilot(order="retrieved"), ContextPilot(order=options.order)
+    questions = packaged_questions() if options.questions is None else questions_from(options.questions)
+    engine, why = choose_engine(options.endpoint, options.model, options.engine)
     blocks = (
         python_documentation(options.block_tokens)
         if options.docs is None
         else folder(options.docs, options.block_tokens)
     )
-    questions = packaged_questions() if options.questions is None else questions_from(options.questions)
-    console.print(f"Documents: {len(blocks):,} blocks from {options.docs or 'the documentation that Python carries'}.")
-    retrieve = retriever(options.retriever, blocks)
-
-    engine, why = choose_engine(options.endpoint, options.model, options.engine)
     say = _Speaker(console, "" if engine.real else "[FakeEngine, no model: times are invented] ")
     if why is not None:
         say(f"The built-in FakeEngine stands in for a real engine: {why}.")
     say(f"Engine: {engine.name}.")
-
+    say(f"Documents: {len(blocks):,} blocks from {options.docs or 'the documentation that Python carries'}.")
+    retrieve = retriever(options.retriever, blocks)
     limit = options.limit or (DEFAULT_LIMIT if engine.arm_seconds else len(questions))
     say(f"Retrieval: {options.retriever}, the {options.top_k} best blocks for each question.")
     contexts = [retrieve(question, options.top_k) for question in questions[:limit]]
@@ -91,15 +91,33 @@ def run_demo(options: DemoOptions, console: Console) -> tuple[Arm, Arm]:
         if asked < len(questions)
         else f"Asked all {asked} questions."
     )
+    if asked < FEW:
+        say(f"Fewer than {FEW} questions show little: the cache has to fill first.")
     say.show(_table(arms))
     say(_verdict(arms))
     _show_example(arms[1], say)
-    setup = {name: str(value) if isinstance(value, Path) else value for name, value in _fields(options).items()}
+    setup = {field.name: getattr(options, field.name) for field in fields(options)}
+    setup["settings"] = str(pilots[1].settings)
+    if not engine.real:
+        setup["fake_prefill_tokens_per_second"] = FAKE_PREFILL
     files = save_report(
         options.out, arms, engine.name if engine.real else f"{engine.name} (no model, times invented)", setup
     )
     say(f"Report: {files[0]} (every request), {files[1]} (plot).")
     return arms
+
+
+def _check(options: DemoOptions) -> None:
+    """Refuse what cannot work before anything slow begins."""
+    for name in ("limit", "top_k", "block_tokens", "max_tokens"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise SettingsError(f"{name.replace('_', '-')} must be at least 1, not {value}")
+    if options.endpoint is None and options.model is not None:
+        raise SettingsError("model names an endpoint's model; give the endpoint too")
+    folder_out = options.out.absolute().parent
+    if not (folder_out.is_dir() and os.access(folder_out, os.W_OK)):
+        raise SettingsError(f"the report cannot be written: {str(folder_out)!r} is no folder that can be written to")
 
 
 def retriever(kind: str, blocks: Sequence[Block]) -> Callable[[str, int], Context]:
@@ -172,30 +190,37 @@ def _table(arms: Sequence[Arm]) -> Table:
             str(len(arm.sent)),
             f"{prompt:,}",
             "not reported" if cached is None else f"{cached:,}{share}",
-            *(f"{seconds:.2f} s" for seconds in (arm.mean_ttft, arm.ttft(50), arm.ttft(95))),
+            *(_time(seconds) for seconds in (arm.mean_ttft, arm.ttft(50), arm.ttft(95))),
         )
     return table
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.0f} ms"
 
 
 def _verdict(arms: tuple[Arm, Arm]) -> str:
     before, after = arms
     change = after.mean_ttft / before.mean_ttft - 1
     time = f"mean TTFT {abs(change):.0%} {'shorter' if change < 0 else 'longer'}"
+    if not any(one.alignment.changed for one in after.sent):
+        time = "both arms sent the same, so their times differ by chance alone"
     if before.cached_tokens is None or after.cached_tokens is None:
         switch = "vLLM: --enable-prompt-tokens-details, SGLang: --enable-cache-report"
         return f"This engine reports no cached tokens ({switch}); {time}."
     if not before.cached_tokens:
-        return f"Cached tokens: {after.cached_tokens:,} instead of none; {time}."
-    return (
-        f"Cached tokens: {after.cached_tokens / before.cached_tokens:.1f} times those of the retriever's order; {time}."
-    )
+        return f"Cached tokens: {after.cached_tokens:,}, where the retriever's order had none; {time}."
+    ratio = after.cached_tokens / before.cached_tokens
+    return f"Cached tokens: {ratio:.1f} times those of the retriever's order; {time}."
 
 
 def _show_example(arm: Arm, say: _Speaker) -> None:
     """The context that gained most, before and after."""
     changed = [one for one in arm.sent if one.alignment.changed]
     if not changed:
-        say("No context was reordered: these questions share too few blocks.")
+        rules = Counter(one.alignment.rule.value for one in arm.sent)
+        counted = ", ".join(f"{count} {rule}" for rule, count in rules.most_common())
+        say(f"No context was reordered ({counted}).")
         return
     best = max(changed, key=lambda one: one.alignment.predicted_cached_tokens)
     alignment = best.alignment
@@ -229,9 +254,3 @@ class _Speaker:
                 self(line)
         else:
             self.console.print(table)
-
-
-def _fields(options: DemoOptions) -> dict[str, Any]:
-    return {name: getattr(options, name) for name in options.__slots__} | {
-        "fake_prefill_tokens_per_second": FAKE_PREFILL
-    }

@@ -84,22 +84,30 @@ def _request(one: Sent) -> dict[str, Any]:
 
 def _plot(path: Path, arms: Sequence[Arm], engine: str) -> None:
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(9, 6.5), layout="constrained")
     tokens, times = figure.subplots(2, 1, sharex=True)
-    for arm, colour in zip(arms, ("#8a8f98", "#1f6feb"), strict=True):
+    for arm, colour, line in zip(arms, ("#8a8f98", "#1f6feb"), ("-", "--"), strict=True):
         numbers = range(1, len(arm.sent) + 1)
-        tokens.plot(numbers, list(accumulate(one.cached_tokens or 0 for one in arm.sent)), color=colour, label=arm.name)
+        if arm.cached_tokens is not None:
+            cumulative = list(accumulate(one.cached_tokens or 0 for one in arm.sent))
+            tokens.plot(numbers, cumulative, line, color=colour, label=arm.name)
         times.plot(numbers, [one.answer.ttft for one in arm.sent], ".", color=colour, alpha=0.6)
         means = [total / count for count, total in enumerate(accumulate(one.answer.ttft for one in arm.sent), start=1)]
-        times.plot(numbers, means, color=colour, label=f"{arm.name}, running mean")
+        times.plot(numbers, means, line, color=colour, label=f"{arm.name}, running mean")
+    if not tokens.lines:
+        tokens.text(0.5, 0.5, "not reported by this engine", ha="center", va="center", transform=tokens.transAxes)
     tokens.set_ylabel("cached tokens, cumulative")
+    tokens.yaxis.set_major_formatter("{x:,.0f}")
     times.set_ylabel("time to first token, s")
     times.set_xlabel("request")
+    times.xaxis.set_major_locator(MaxNLocator(integer=True))
     times.set_ylim(bottom=0)
     tokens.set_title(f"Prefix cache reuse ({engine})", loc="left")
     for axes in (tokens, times):
-        axes.legend(frameon=False)
+        if axes.lines:
+            axes.legend(frameon=False)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=120)

@@ -13,7 +13,7 @@ from ..prompt.prompt import AlignedPrompt
 from ..types import Context
 
 FEWEST = 12
-SYSTEM = "You answer questions about Python. Use only the documents below, be brief, and say so if they do not help."
+SYSTEM = "You answer questions. Use only the documents given with each, be brief, and say so if they do not help."
 
 
 @dataclass(frozen=True, slots=True)

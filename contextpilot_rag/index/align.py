@@ -31,12 +31,14 @@ def align(request: Request, tree: PrefixTree) -> Alignment:
     if budget.order == "retrieved":
         return _with_rule(as_retrieved, Rule.OFF)
 
-    prefix = tree.heaviest_prefix(request.blocks, _placement_rule(request))
+    placement = _placement_rule(request)
+    enough = max(1, budget.min_gain * request.tokens)
+    prefix = tree.heaviest_prefix(request.blocks, placement)
     gain = prefix.tokens - kept_tokens
-    if gain <= 0:
-        return as_retrieved
-    if gain < budget.min_gain * request.tokens:
-        return _with_rule(as_retrieved, Rule.BELOW_MIN_GAIN)
+    if gain < enough:
+        if placement is not None and tree.heaviest_prefix(request.blocks).tokens - kept_tokens >= enough:
+            return _with_rule(as_retrieved, Rule.OVER_BUDGET)
+        return _with_rule(as_retrieved, Rule.BELOW_MIN_GAIN) if gain > 0 else as_retrieved
     in_prefix = set(prefix.ranks)
     tail = tuple(rank for rank in retrieved if rank not in in_prefix)
     return Alignment(request, prefix.ranks + tail, len(prefix.ranks), prefix.tokens, kept_tokens, Rule.PREFIX)

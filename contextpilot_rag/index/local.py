@@ -82,6 +82,7 @@ class LocalIndex:
             self._counts["changed"] += alignment.changed
             self._counts["block_tokens"] += request.tokens
             self._counts["predicted"] += alignment.predicted_cached_tokens
+            self._counts["retrieved"] += alignment.retrieved_cached_tokens
         return alignment
 
     def predict(self, request: Request) -> int:
@@ -123,6 +124,7 @@ class LocalIndex:
             changed=counts["changed"],
             block_tokens=counts["block_tokens"],
             predicted_cached_tokens=counts["predicted"],
+            retrieved_cached_tokens=counts["retrieved"],
             observed=counts["observed"],
             reported_prompt_tokens=counts["reported_prompt"],
             reported_cached_tokens=counts["reported_cached"],

@@ -1,1 +1,10 @@
-"""Retrievers: raw results to contexts."""
+"""Retrievers: raw results to contexts, and small retrievers for those who have none."""
+
+from __future__ import annotations
+
+from .bm25 import BM25Retriever, from_bm25
+from .faiss import FaissRetriever, from_faiss
+from .fusion import fuse
+from .lsa import LsaEmbedding
+
+__all__ = ["BM25Retriever", "FaissRetriever", "LsaEmbedding", "from_bm25", "from_faiss", "fuse"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import RetrievalError
 from ..types import Block, Context
-from .results import ranked
+from .results import extra, ranked
 from .words import words
 
 if TYPE_CHECKING:
@@ -62,8 +62,7 @@ class BM25Retriever:
     """
 
     def __init__(self, blocks: Sequence[Block], tokenize: Callable[[str], list[str]] = words) -> None:
-        from rank_bm25 import BM25Okapi
-
+        BM25Okapi = extra("rank_bm25").BM25Okapi  # noqa: N806  a class
         self._blocks = tuple(blocks)
         self._tokenize = tokenize
         corpus = [tokenize(block.text) for block in self._blocks]

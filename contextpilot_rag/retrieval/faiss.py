@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import RetrievalError
 from ..types import Block, Context
-from .results import ranked
+from .results import extra, ranked
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -75,8 +75,7 @@ class FaissRetriever:
     """
 
     def __init__(self, blocks: Sequence[Block], embed: Embed) -> None:
-        import faiss
-
+        faiss = extra("faiss")
         self._blocks = tuple(blocks)
         self._embed = embed
         if not self._blocks:

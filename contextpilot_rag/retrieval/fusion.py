@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
+from ..identity import block_key
 from ..types import Block, Context
 
 RANK_CONSTANT = 60
 
 
 def fuse(contexts: Sequence[Context], k: int) -> Context:
-    """The k blocks that stand best over several contexts of one question; a block is known by its id.
+    """The k blocks that stand best over several contexts of one question.
+
+    A block is known by its id, or by its text where it has none.
 
     >>> tea, milk, cocoa = Block("tea", id="a"), Block("milk", id="b"), Block("cocoa", id="c")
     >>> [block.id for block in fuse([Context((tea, milk)), Context((milk, cocoa))], k=2)]
@@ -25,8 +28,9 @@ def fuse(contexts: Sequence[Context], k: int) -> Context:
     blocks: dict[Hashable, Block] = {}
     for context in contexts:
         for rank, block in enumerate(context):
-            blocks.setdefault(block.id, block)
-            scores[block.id] = scores.get(block.id, 0.0) + 1 / (RANK_CONSTANT + rank + 1)
+            name = block_key(block.text) if block.id is None else block.id
+            blocks.setdefault(name, block)
+            scores[name] = scores.get(name, 0.0) + 1 / (RANK_CONSTANT + rank + 1)
     best = sorted(scores, key=lambda name: (-scores[name], str(name)))[:k]
     question = contexts[0].question if contexts else ""
     return Context(tuple(replace(blocks[name], score=scores[name]) for name in best), question)

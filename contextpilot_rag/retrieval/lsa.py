@@ -5,9 +5,10 @@ Source: Deerwester et al., "Indexing by latent semantic analysis", 1990.
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ class LsaEmbedding:
         tokenize: text to words.
 
     Raises:
-        RetrievalError: fewer than two texts, or fewer than two different words.
+        RetrievalError: fewer than two texts, fewer than two different words, or dimensions below 1.
 
     >>> embed = LsaEmbedding(["hot tea", "black coffee", "hot milk"], dimensions=2)
     >>> embed(["tea and milk"]).shape
@@ -45,13 +46,17 @@ class LsaEmbedding:
         frequency = Counter(word for bag in bags for word in bag)
         self._column = {word: column for column, word in enumerate(frequency)}
         smallest = min(len(texts), len(self._column))
+        if dimensions < 1:
+            raise RetrievalError(f"an embedding needs at least one dimension, not {dimensions}")
         if smallest < 2:
             raise RetrievalError(f"cannot embed {len(texts)} texts with {len(self._column)} different words")
         documents = np.fromiter(frequency.values(), dtype=float)
         self._idf = np.log((1 + len(texts)) / (1 + documents)) + 1
-        # A fixed start makes the vectors equal in every run.
-        start = np.ones(smallest)
-        _, _, basis = svds(self._weighted(bags), k=min(dimensions, smallest - 1) or 1, v0=start)
+        # PROPACK with a fixed start and seed gives equal vectors in every run, also where singular values repeat (ARPACK
+        # does not). The seed's name is new in SciPy 1.15.
+        seed: dict[str, Any] = {"rng" if "rng" in inspect.signature(svds).parameters else "random_state": 0}
+        rank = min(dimensions, smallest - 1)
+        _, _, basis = svds(self._weighted(bags), k=rank, v0=np.ones(smallest), solver="propack", **seed)
         self._basis: NDArray[np.float64] = basis.T
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:

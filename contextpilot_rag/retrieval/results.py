@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ..errors import RetrievalError
 from ..types import Block, Context
+
+
+def extra(name: str) -> Any:  # noqa: ANN401  a module without types
+    """A module that is not installed with the core.
+
+    Raises:
+        RetrievalError: it is not there; the message says what to install.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise RetrievalError(f"this needs {error.name}: pip install 'contextpilot-rag[retrieval]'") from error
 
 
 def ranked(hits: Iterable[tuple[int, float]], blocks: Sequence[Block], k: int, question: str = "") -> Context:

@@ -29,7 +29,7 @@ def test_the_whole_demo_on_the_fake_engine(tmp_path, said):
         assert set(one.alignment.blocks) == set(other.alignment.blocks)
 
     text = said.export_text()
-    lines = [line for line in text.splitlines() if line.strip()][1:]
+    lines = [line for line in text.splitlines() if line.strip()]
     assert all("FakeEngine" in line for line in lines), "a stand-in must say so on every line"
     assert "Order of relevance, best first:" in text
     report = json.loads((tmp_path / "report.json").read_text())
@@ -101,8 +101,11 @@ def test_the_command_runs_the_demo(tmp_path, capsys):
         (["--docs", "/does/not/exist"], "no file or folder '/does/not/exist'"),
         (["--questions", "/does/not/exist"], "cannot read questions"),
         (["--endpoint", "localhost:8000"], "an endpoint is an http(s) URL"),
-        (["--top-k", "0"], "k must be at least 1"),
-        (["--block-tokens", "0"], "at least one token"),
+        (["--top-k", "0"], "top-k must be at least 1"),
+        (["--block-tokens", "0"], "block-tokens must be at least 1"),
+        (["--max-tokens", "0"], "max-tokens must be at least 1"),
+        (["--model", "m"], "give the endpoint too"),
+        (["--out", "/does/not/exist/x"], "the report cannot be written"),
     ],
 )
 def test_errors_are_one_clear_line(arguments, message, capsys):

@@ -34,7 +34,7 @@ def test_the_cached_prefix_comes_first_and_the_rest_as_retrieved():
     assert (alignment.cached_blocks, alignment.predicted_cached_tokens) == (2, 200)
     assert alignment.rule is Rule.PREFIX
     assert alignment.changed
-    assert alignment.reason == "the first 2 blocks are cached: 200 tokens (50%) gained"
+    assert alignment.reason == "the first 2 blocks are believed cached: 200 tokens (50% of the blocks) gained"
 
 
 def test_with_nothing_cached_the_retrievers_order_stands():
@@ -69,6 +69,13 @@ def test_a_protected_best_block_keeps_its_place():
     tree = tree_of([A, B, C])
     assert align(Request((C, A, B), budget=OrderBudget(protect_top=1)), tree).order == (0, 1, 2)
     assert align(Request((A, C, B), budget=OrderBudget(protect_top=1)), tree).order == (0, 2, 1)
+
+
+def test_says_when_it_was_the_budget_that_forbade():
+    tree = tree_of([A, B, C])
+    refused = align(Request((C, B, A), budget=OrderBudget(protect_top=1)), tree)
+    assert (refused.order, refused.rule) == ((0, 1, 2), Rule.OVER_BUDGET)
+    assert "protect_top" in refused.reason
 
 
 @pytest.mark.parametrize("blocks", [(), (A,)])

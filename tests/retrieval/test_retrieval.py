@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -103,6 +105,7 @@ def test_faiss_leaves_out_what_has_nothing_in_common():
         lambda: FaissRetriever([], lambda texts: np.ones((len(texts), 2), dtype=np.float32)),
         lambda: FaissRetriever(CORPUS, lambda texts: np.ones(3, dtype=np.float32)),
         lambda: LsaEmbedding(["one"]),
+        lambda: LsaEmbedding(["one two", "two three"], dimensions=0),
         lambda: LsaEmbedding(["word", "word"]),
     ],
 )
@@ -113,9 +116,9 @@ def test_corpora_that_cannot_be_searched(make):
 
 def test_embeddings_are_equal_in_every_run_and_blank_texts_are_fine():
     texts = [block.text for block in CORPUS]
-    one, other = LsaEmbedding(texts, 3)(["slices", ""]), LsaEmbedding(texts, 3)(["slices", ""])
-    assert np.array_equal(one, other)
-    assert not one[1].any()
+    first, *others = [LsaEmbedding(texts, 3)(["slices", ""]) for _ in range(10)]
+    assert all(np.array_equal(first, other) for other in others)
+    assert not first[1].any()
 
 
 # fusion
@@ -128,6 +131,16 @@ def test_fusion_rewards_blocks_that_several_retrievers_like():
     assert len(fused) == 2
     assert fused.question == "q"
     assert ids(fuse([], 3)) == []
+
+
+def test_fusion_keeps_blocks_without_ids_apart():
+    assert len(fuse([Context((Block("x"), Block("y"))), Context((Block("y"),))], k=5)) == 2
+
+
+def test_a_missing_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rank_bm25", None)
+    with pytest.raises(RetrievalError, match=r"needs rank_bm25: pip install 'contextpilot-rag\[retrieval\]'"):
+        BM25Retriever(CORPUS)
 
 
 @settings(max_examples=30)
