@@ -52,8 +52,8 @@ class LsaEmbedding:
             raise RetrievalError(f"cannot embed {len(texts)} texts with {len(self._column)} different words")
         documents = np.fromiter(frequency.values(), dtype=float)
         self._idf = np.log((1 + len(texts)) / (1 + documents)) + 1
-        # PROPACK with a fixed start and seed gives equal vectors in every run, also where singular values repeat (ARPACK
-        # does not). The seed's name is new in SciPy 1.15.
+        # PROPACK with a fixed start and seed gives equal vectors in every run, also where singular values repeat
+        # (ARPACK does not). The seed's name is new in SciPy 1.15.
         seed: dict[str, Any] = {"rng" if "rng" in inspect.signature(svds).parameters else "random_state": 0}
         rank = min(dimensions, smallest - 1)
         _, _, basis = svds(self._weighted(bags), k=rank, v0=np.ones(smallest), solver="propack", **seed)
