@@ -22,6 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ContextPilotError as error:
         print(f"contextpilot-rag: {error}", file=sys.stderr)  # noqa: T201
         return 1
+    except OSError as error:  # the output cannot be written: a full disk, a closed pipe
+        print(f"contextpilot-rag: {error}", file=sys.stderr)  # noqa: T201
+        return 1
     except KeyboardInterrupt:
         print("contextpilot-rag: interrupted", file=sys.stderr)  # noqa: T201
         return 130

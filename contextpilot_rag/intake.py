@@ -8,9 +8,9 @@ from typing import Any
 
 from .errors import ConflictingBlocks, InvalidBlock, SettingsError
 from .identity import block_key
-from .types import Block, Namespace
+from .types import Block, Namespace, short
 
-BlockLike = Block | str | tuple[Hashable, str] | list[str] | Mapping[str, Any]
+BlockLike = Block | str | tuple[Hashable, str] | Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +41,24 @@ def distinct(blocks: Iterable[BlockLike]) -> Distinct:
     if isinstance(blocks, str | bytes | Mapping) or not isinstance(blocks, Iterable):
         raise InvalidBlock(f"blocks must be a sequence of blocks, not one {type(blocks).__name__}")
     found: dict[bytes, Block] = {}
-    aliases: dict[bytes, dict[Hashable, None]] = {}
+    aliases: dict[bytes, dict[Hashable, None]] = {}  # a text without any id goes by its hash
     key_of_id: dict[Hashable, bytes] = {}
     for rank, given in enumerate(blocks):
         block = _block(given, rank)
         key = block_key(block.text)
-        name = key.hex() if block.id is None else block.id
+        found.setdefault(key, block)
+        names = aliases.setdefault(key, {})
+        if block.id is None:
+            continue
+        name = block.id
         if key_of_id.setdefault(name, key) != key:
             raise ConflictingBlocks(
-                f"block {rank} of the request: id {name!r} came before with another text (give each chunk its own id)"
+                f"block {rank} of the request: id {short(name)} came before with another text "
+                "(give each chunk its own id)"
             )
-        found.setdefault(key, block)
-        aliases.setdefault(key, {}).setdefault(name)
-    return Distinct(tuple(found.values()), tuple(found), tuple(tuple(names) for names in aliases.values()))
+        names.setdefault(name)
+    ids = tuple(tuple(names) or (key.hex(),) for key, names in aliases.items())
+    return Distinct(tuple(found.values()), tuple(found), ids)
 
 
 def _block(given: object, rank: int) -> Block:
@@ -63,7 +68,7 @@ def _block(given: object, rank: int) -> Block:
             return given
         if isinstance(given, str):
             return Block(given)
-        if isinstance(given, tuple | list) and len(given) == 2:
+        if isinstance(given, tuple) and len(given) == 2:
             return Block(given[1], id=given[0])
         if isinstance(given, Mapping) and "text" in given:
             return Block(given["text"], given.get("id"), given.get("tokens"), given.get("score"))
@@ -85,6 +90,8 @@ def namespace_of(value: Namespace | str | None) -> Namespace:
         return Namespace()
     if isinstance(value, Namespace):
         return value
-    if isinstance(value, str):
+    if isinstance(value, str) and value:
         return Namespace(tenant=value)
+    if value == "":  # most likely a tenant that is missing, who must not end up among everybody
+        raise SettingsError("a namespace's name must not be empty; None, or Namespace(), is the default one")
     raise SettingsError(f"a namespace is a Namespace or a str, not {type(value).__name__}")

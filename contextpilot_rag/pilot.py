@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import logging
+import operator
 import threading
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .engines.usage import usage_of
-from .errors import IndexFailed, InvalidBlock, SettingsError
+from .errors import IndexFailed, InputError, SettingsError
 from .identity import cache_salt
 from .index.local import ContextIndex, LocalIndex
 from .intake import BlockLike, distinct, namespace_of
 from .prompt.prompt import AlignedPrompt
 from .settings import PilotOptions, RequestOptions, Settings
 from .tokens import CountTokens, TokenCounter, Tokenizer
-from .types import Alignment, BlockRef, Context, IndexStats, Namespace, Request, Rule, Usage
+from .types import Alignment, BlockRef, Context, IndexStats, Namespace, Request, Rule, Usage, plain_text
 from .waiting import AlignmentWindow
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class ContextPilot:
         settings: Settings | None = None,
         **options: Unpack[PilotOptions],
     ) -> None:
+        if settings is not None and not isinstance(settings, Settings):
+            raise SettingsError(f"settings must be a Settings object, not {type(settings).__name__}")
         self.settings = Settings.from_env(**options) if settings is None else settings.with_(**options)
         self.index = self._index(index)
         self._namespace = namespace_of(namespace)
@@ -113,8 +116,7 @@ class ContextPilot:
         given = distinct(blocks)
         if isinstance(blocks, Context) and not question:
             question = blocks.question
-        if not isinstance(question, str):
-            raise InvalidBlock(f"the question must be str, not {type(question).__name__}")
+        question = plain_text(question, "the question")
         space = self._namespace if namespace is None else namespace_of(namespace)
         refs = tuple(
             BlockRef(name, block.tokens or self._weight(block.text, name))
@@ -139,7 +141,7 @@ class ContextPilot:
             return prepared
         return replace(
             prepared,
-            order=tuple(alignment.order),
+            order=alignment.order,
             cached_blocks=alignment.cached_blocks,
             predicted_cached_tokens=alignment.predicted_cached_tokens,
             retrieved_cached_tokens=alignment.retrieved_cached_tokens,
@@ -163,7 +165,12 @@ class ContextPilot:
 
         Returns:
             What was reported, or None if nothing was.
+
+        Raises:
+            InputError: the first argument is no alignment.
         """
+        if not isinstance(alignment, Alignment):
+            raise InputError(f"observe takes what align returned, not {type(alignment).__name__}")
         usage = usage_of(response)
         if usage is None:
             return None
@@ -207,14 +214,10 @@ class ContextPilot:
     def _aligned(self, request: Request) -> Alignment | None:
         """The index's answer, or None if there is none that can be used."""
         try:
-            alignment = self.index.align(request)
-            if alignment.request == request and sorted(alignment.order) == list(range(len(request.blocks))):
-                return alignment
-            error: Exception = IndexFailed("its answer is no order of the request's blocks")
+            return _sound(self.index.align(request), request)
         except Exception as raised:  # noqa: BLE001  the one place where the index's failures end
-            error = raised
-        self._failed(error)
-        return None
+            self._failed(raised)
+            return None
 
     def _failed(self, error: Exception) -> None:
         self._count_failure(error)
@@ -311,6 +314,23 @@ class AsyncContextPilot:
     async def stats(self) -> IndexStats:
         """As `ContextPilot.stats`."""
         return self._pilot.stats()
+
+
+def _sound(alignment: Alignment, request: Request) -> Alignment:
+    """An index's answer, in plain values, once it is known to be an answer to this request.
+
+    Raises:
+        IndexFailed: it is not.
+    """
+    order = tuple(operator.index(rank) for rank in alignment.order)
+    counts = [alignment.cached_blocks, alignment.predicted_cached_tokens, alignment.retrieved_cached_tokens]
+    if alignment.request != request or sorted(order) != list(range(len(request.blocks))):
+        raise IndexFailed("its answer is no order of the request's blocks")
+    if not isinstance(alignment.rule, Rule) or not all(
+        0 <= operator.index(count) <= request.tokens for count in counts
+    ):
+        raise IndexFailed("its answer has counts or a rule that cannot be")
+    return replace(alignment, order=order)
 
 
 # Settings that shape the index or belong to the whole pilot.

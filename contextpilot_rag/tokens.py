@@ -58,13 +58,13 @@ class TokenCounter:
         if self._count is None:
             return self.estimate(text)
         if key is None:
-            return max(1, self._count(text))
+            return max(1, int(self._count(text)))
         with self._lock:
             known = self._cache.get(key)
             if known is not None:
                 self._cache.move_to_end(key)
                 return known
-        counted = max(1, self._count(text))
+        counted = max(1, int(self._count(text)))
         with self._lock:
             self._cache[key] = counted
             if len(self._cache) > self._cache_size:

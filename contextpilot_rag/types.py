@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from .errors import InvalidBlock
+from .errors import InvalidBlock, SettingsError
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,15 @@ class Block:
     score: float | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.text, str):
-            raise InvalidBlock(f"block {_short(self.id)}: text must be str, not {type(self.text).__name__}")
+        object.__setattr__(self, "text", plain_text(self.text, f"block {short(self.id)}: text"))
         try:
             hash(self.id)
         except TypeError:
             raise InvalidBlock(
-                f"block {_short(self.id)}: an id of type {type(self.id).__name__} is not hashable"
+                f"block {short(self.id)}: an id of type {type(self.id).__name__} is not hashable"
             ) from None
         if self.tokens is not None and (type(self.tokens) is not int or self.tokens < 1):
-            raise InvalidBlock(f"block {_short(self.id)}: tokens must be a positive int, not {_short(self.tokens)}")
+            raise InvalidBlock(f"block {short(self.id)}: tokens must be a positive int, not {short(self.tokens)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +70,19 @@ class Namespace:
     """What may share cached prefixes. Requests of different namespaces never learn from, or are ordered by, each other.
 
     The default namespace, all fields empty, has no cache salt: its prompts may share the engine's cache with anybody's.
+
+    Raises:
+        SettingsError: a field that is no str.
     """
 
     tenant: str = ""
     model: str = ""
     corpus: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("tenant", "model", "corpus"):
+            if not isinstance(getattr(self, name), str):
+                raise SettingsError(f"a namespace's {name} must be str, not {type(getattr(self, name)).__name__}")
 
     def __bool__(self) -> bool:
         return bool(self.tenant or self.model or self.corpus)
@@ -218,7 +225,23 @@ class IndexStats:
     rules: dict[str, int] = field(default_factory=dict)
 
 
-def _short(value: object) -> str:
-    """A repr that cannot flood a log."""
-    text = repr(value)
+def short(value: object) -> str:
+    """A repr that can neither flood a log nor fail."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001  somebody else's __repr__, or an int of too many digits
+        return f"<{type(value).__name__}>"
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def plain_text(value: object, what: str) -> str:
+    """A text as a plain str: a subclass may format, compare or encode itself as something else.
+
+    Raises:
+        InvalidBlock: it is no str.
+    """
+    if type(value) is str:
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    raise InvalidBlock(f"{what} must be str, not {type(value).__name__}")

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
+from .errors import SettingsError
 from .index.window import Window
 from .intake import BlockLike
 from .prompt.prompt import AlignedPrompt
@@ -65,6 +66,8 @@ class AlignmentWindow:
 
     def __init__(self, pilot: Decider, size: int, max_wait: float, max_overtaken: int | None = None) -> None:
         self._pilot = pilot
+        if max_wait is None:
+            raise SettingsError("a window of waiting requests needs a max_wait, in seconds")
         self._window: Window[_Turn] = Window(size, max_overtaken, max_wait)
         self._timer: asyncio.TimerHandle | None = None
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import logging
 
 import pytest
@@ -14,6 +15,7 @@ from contextpilot_rag import (
     ContextPilot,
     LocalIndex,
     Namespace,
+    Request,
     Rule,
     Settings,
     Usage,
@@ -33,12 +35,14 @@ class BrokenIndex:
 
 
 class LyingIndex(LocalIndex):
-    """Answers with an order that drops a block and doubles another."""
+    """Answers with something that no index may answer."""
+
+    def __init__(self, **lies):
+        super().__init__()
+        self.lies = lies
 
     def align(self, request):
-        alignment = super().align(request)
-        object.__setattr__(alignment, "order", (0,) * len(request.blocks))
-        return alignment
+        return dataclasses.replace(super().align(request), **self.lies)
 
 
 # Promise 1: the set of blocks never changes
@@ -82,7 +86,22 @@ def test_strangers_in_the_cache_change_nothing():
 # Promise 3: fails open
 
 
-@pytest.mark.parametrize("index", [BrokenIndex(), LyingIndex()])
+@pytest.mark.parametrize(
+    "index",
+    [
+        BrokenIndex(),
+        LyingIndex(order=(0, 0)),
+        LyingIndex(order=(0, 1, 2)),
+        LyingIndex(order=()),
+        LyingIndex(order=(1.0, 0.0)),
+        LyingIndex(order=None),
+        LyingIndex(request=Request(())),
+        LyingIndex(predicted_cached_tokens=None),
+        LyingIndex(predicted_cached_tokens=-5),
+        LyingIndex(cached_blocks=10**400),
+        LyingIndex(rule="popular"),
+    ],
+)
 def test_a_broken_index_costs_only_the_gain(index, caplog):
     pilot = ContextPilot(index)
     with caplog.at_level(logging.WARNING):
@@ -92,6 +111,11 @@ def test_a_broken_index_costs_only_the_gain(index, caplog):
     assert alignments[0].reason == "the index failed; the retriever's order was kept"
     assert pilot.failures == 3
     assert len(caplog.records) == 1
+
+
+def test_an_order_that_can_be_read_only_once_loses_nothing():
+    alignment = ContextPilot(LyingIndex(order=iter((1, 0)))).align([A, B], "?")
+    assert [block.id for block in alignment.blocks] == ["b", "a"]
 
 
 def test_a_broken_index_does_not_break_observe():
@@ -177,6 +201,33 @@ def test_a_repeated_text_is_placed_once_and_keeps_all_its_ids():
     assert alignment.ids == {1: ("x", "z"), 2: ("y",)}
 
 
+class Loud(str):
+    """Is one text and shows another."""
+
+    __slots__ = ()
+
+    def __format__(self, spec):
+        return "something else"
+
+    __str__ = __repr__ = lambda self: "something else"
+
+    def __contains__(self, item):
+        return False
+
+    def encode(self, *_):
+        return b"same"
+
+
+def test_subclasses_of_str_are_taken_by_their_text():
+    alignment = ContextPilot().align([Loud("[2] one"), ("x", Loud("two"))], Loud("why?"))
+    assert alignment.user_message == "<documents>\n[1] \\[2] one\n\n[2] two\n</documents>\n\nwhy?"
+    assert alignment.messages(Loud("system"))[0]["content"] == "system"
+
+
+def test_a_real_id_goes_before_none():
+    assert ContextPilot().align(["same", ("a", "same")]).labels == {1: "a"}
+
+
 def test_line_ends_are_part_of_a_text():
     assert len(ContextPilot().align(["a\r\n", "a\n"]).blocks) == 2
 
@@ -205,6 +256,9 @@ def test_empty_one_and_thousands():
             errors.ConflictingBlocks,
             "block 1 of the request: id 'a' came before with another text",
         ),
+        ([["id", "text"]], errors.InvalidBlock, "not list"),
+        ([(10**5000, "x"), (10**5000, "y")], errors.ConflictingBlocks, "came before with another text"),
+        ([{"text": "x", "tokens": -(10**5000)}], errors.InvalidBlock, "tokens must be a positive int"),
         ("one text", errors.InvalidBlock, "sequence of blocks, not one str"),
         ({"text": "x"}, errors.InvalidBlock, "sequence of blocks"),
         (None, errors.InvalidBlock, "sequence of blocks"),
@@ -230,6 +284,9 @@ def test_a_question_that_is_no_text():
         (lambda: ContextPilot(None), "unknown index None"),  # type: ignore[arg-type]
         (lambda: ContextPilot(tokenizer="gpt2"), "not 'gpt2'"),
         (lambda: ContextPilot(namespace=3), "a namespace is a Namespace or a str"),  # type: ignore[arg-type]
+        (lambda: ContextPilot(namespace=""), "must not be empty"),
+        (lambda: Namespace(tenant=42), "a namespace's tenant must be str, not int"),  # type: ignore[arg-type]
+        (lambda: ContextPilot(settings={}), "must be a Settings object"),  # type: ignore[arg-type]
         (lambda: ContextPilot(minimum_gain=1), "unknown setting 'minimum_gain'"),  # type: ignore[call-arg]
         (lambda: ContextPilot().align([A], ordr="balanced"), "did you mean 'order'"),  # type: ignore[call-arg]
         (lambda: ContextPilot().align([A], order="fastest"), "order: "),  # type: ignore[arg-type]
@@ -314,6 +371,19 @@ def test_observe_takes_anything(response):
     assert pilot.stats().observed == 0
 
 
+@pytest.mark.parametrize("thing", [None, "alignment", Usage(1)])
+def test_observe_needs_an_alignment(thing):
+    pilot = ContextPilot()
+    with pytest.raises(errors.InputError, match="observe takes what align returned"):
+        pilot.observe(thing, Usage(1))
+    assert pilot.failures == 0
+
+
+def test_a_system_prompt_that_is_no_text():
+    with pytest.raises(errors.InvalidBlock, match="system prompt must be str, not int"):
+        ContextPilot().align([A]).messages(5)
+
+
 def test_token_counts_follow_what_the_engine_counts():
     pilot = ContextPilot()
     before = pilot.align([A]).request.tokens
@@ -335,11 +405,13 @@ def test_a_tokenizer_is_used_where_given():
     assert pilot.align([A]).request.tokens == 400
 
 
-def test_a_tokenizer_that_fails_costs_only_exactness():
-    def fails(text):
-        raise RuntimeError("no such model")
+def raises(text):
+    raise RuntimeError("no such model")
 
-    pilot = ContextPilot(tokenizer=fails)
+
+@pytest.mark.parametrize("tokenizer", [raises, lambda text: None, lambda text: text.encode("utf-8", "x")])
+def test_a_tokenizer_that_fails_costs_only_exactness(tokenizer):
+    pilot = ContextPilot(tokenizer=tokenizer)
     assert pilot.align([A]).request.tokens == 100
     assert pilot.failures == 1
 

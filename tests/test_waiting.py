@@ -100,7 +100,7 @@ async def test_a_broken_index_fails_open_and_raises_only_where_asked_to():
             await window.align(HOT, "?")
 
 
-@pytest.mark.parametrize("arguments", [{"size": 0}, {"max_wait": -1}, {"max_overtaken": -1}])
+@pytest.mark.parametrize("arguments", [{"size": 0}, {"max_wait": -1}, {"max_wait": None}, {"max_overtaken": -1}])
 def test_impossible_windows(arguments):
     with pytest.raises(SettingsError):
         AsyncContextPilot().window(**arguments)

@@ -61,8 +61,15 @@ def folder(path: Path, block_tokens: int = BLOCK_TOKENS) -> list[Block]:
         block_tokens: about how long a block is to be.
 
     Raises:
-        CorpusError: there is no such folder, or nothing to read in it, or a file is larger than 20 MB.
+        CorpusError: there is no such folder, nothing to read in it, or something in it cannot be read or is too large.
     """
+    try:
+        return _folder(path, block_tokens)
+    except OSError as error:  # no right to read, a name that is too long, a broken disk
+        raise CorpusError(f"cannot read documents from {str(path)!r}: {error}") from error
+
+
+def _folder(path: Path, block_tokens: int) -> list[Block]:
     if not path.exists():
         raise CorpusError(f"there is no file or folder {str(path)!r}")
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
@@ -74,6 +81,7 @@ def folder(path: Path, block_tokens: int = BLOCK_TOKENS) -> list[Block]:
             raise CorpusError(f"{str(file)!r} is larger than {MAX_FILE_BYTES:,} bytes; split it or leave it out")
         text = file.read_text(encoding="utf-8", errors="replace")
         name = file.name if path.is_file() else file.relative_to(path).as_posix()
+        name = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # file names may be any bytes
         _add(blocks, name, name, _paragraphs(text), block_tokens)
     if not blocks:
         raise CorpusError(f"no text in {str(path)!r}: looked for files ending in {', '.join(SUFFIXES)}")
@@ -102,15 +110,25 @@ def cut(paragraphs: Iterable[str], block_tokens: int) -> Iterator[str]:
             yield piece
             piece = ""
         piece = f"{piece}\n\n{paragraph}" if piece else paragraph
-        while len(piece) > limit * 1.4:
-            end = max(piece.rfind("\n", limit // 2, limit), piece.rfind(". ", limit // 2, limit) + 1)
-            if end <= 0:
-                end = piece.rfind(" ", 1, limit)
-            end = end if end > 0 else limit
-            yield piece[:end].rstrip()
-            piece = piece[end:].lstrip("\n").lstrip()
+        start = 0
+        while len(piece) - start > limit * 1.4:
+            end = _break(piece, start, limit)
+            yield piece[start:end].rstrip()
+            start = end
+            while start < len(piece) and piece[start].isspace():
+                start += 1
+        piece = piece[start:]
     if piece:
         yield piece
+
+
+def _break(text: str, start: int, limit: int) -> int:
+    """Where to cut a long text: at a line, else behind a sentence, else at a blank, else anywhere."""
+    middle, last = start + limit // 2, start + limit
+    end = max(text.rfind("\n", middle, last), text.rfind(". ", middle, last) + 1)
+    if end <= middle:
+        end = text.rfind(" ", start + 1, last)
+    return end if end > start else last
 
 
 def _add(blocks: dict[str, Block], name: str, title: str, paragraphs: Iterable[str], block_tokens: int) -> None:

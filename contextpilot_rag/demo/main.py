@@ -25,7 +25,7 @@ from ..types import Block, Context
 from .corpus import BLOCK_TOKENS, folder, python_documentation
 from .engines import FAKE_PREFILL, DemoEngine, choose_engine
 from .questions import packaged_questions, questions_from
-from .report import save_report
+from .report import report_files, save_report
 from .run import Arm, run_arm, warm_up
 
 DEFAULT_LIMIT = 40
@@ -116,8 +116,13 @@ def _check(options: DemoOptions) -> None:
     if options.endpoint is None and options.model is not None:
         raise SettingsError("model names an endpoint's model; give the endpoint too")
     folder_out = options.out.absolute().parent
-    if not (folder_out.is_dir() and os.access(folder_out, os.W_OK)):
-        raise SettingsError(f"the report cannot be written: {str(folder_out)!r} is no folder that can be written to")
+    if not options.out.name or not (folder_out.is_dir() and os.access(folder_out, os.W_OK)):
+        raise SettingsError(
+            f"the report cannot be written to {str(options.out)!r}: no such folder, or no right to write"
+        )
+    for file in report_files(options.out):
+        if file.exists() and not file.is_file():
+            raise SettingsError(f"the report cannot be written: {str(file)!r} is in the way")
 
 
 def retriever(kind: str, blocks: Sequence[Block]) -> Callable[[str, int], Context]:

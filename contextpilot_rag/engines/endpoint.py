@@ -5,6 +5,7 @@ Answers are streamed, so that the time to the first token is known, and always a
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +53,7 @@ class Endpoint:
         max_retries: how often the client repeats a request after a connection error, 429 or 5xx.
 
     Raises:
-        SettingsError: the address is no http(s) URL.
+        SettingsError: the address is no http(s) URL, or another argument is none of its kind.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Endpoint:
         with _errors(self.url):
             for chunk in self._client.chat.completions.create(**_request(self.model, messages, options)):
                 reading.add(chunk)
-        return reading.answer()
+            return reading.answer()
 
     def close(self) -> None:
         """Close the connections."""
@@ -151,7 +152,7 @@ class AsyncEndpoint:
             reading = _Reading()
             async for chunk in await self._client.chat.completions.create(**_request(self._model, messages, options)):
                 reading.add(chunk)
-        return reading.answer()
+            return reading.answer()
 
     async def close(self) -> None:
         """Close the connections."""
@@ -168,9 +169,15 @@ def api_url(url: str) -> str:
     ('http://127.0.0.1:8000/v1', 'http://127.0.0.1:8000/v1')
     """
     try:
-        parts = urlsplit(url)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:  # a port that is no number, a broken IPv6 address
+        parts = urlsplit(url if isinstance(url, str) else "")
+        (parts.hostname or "").encode("idna")
+        usable = (
+            url.isprintable()
+            and parts.scheme in {"http", "https"}
+            and bool(parts.hostname)
+            and (parts.port is None or parts.port > 0)
+        )
+    except ValueError:  # a port that is no number, a broken IPv6 address, a name that is none
         usable = False
     if not usable:
         raise SettingsError(f"an endpoint is an http(s) URL such as http://127.0.0.1:8000/v1, not {url!r}")
@@ -185,8 +192,10 @@ class _Reading:
         self._first: float | None = None
         self._texts: list[str] = []
         self._usage: Usage | None = None
+        self._chunks = 0
 
     def add(self, chunk: Any) -> None:  # noqa: ANN401  openai's types are not imported
+        self._chunks += 1
         usage = usage_of(chunk)
         if usage is not None:
             self._usage = usage
@@ -197,6 +206,8 @@ class _Reading:
                 self._texts.append(text)
 
     def answer(self) -> Answer:
+        if not self._chunks:
+            raise EngineRefused("the engine answered without a stream; it has to support stream=true")
         ended = time.perf_counter()
         first = self._first or ended  # an answer without a token: all of it was waiting
         return Answer("".join(self._texts), self._usage, first - self._started, ended - self._started)
@@ -210,6 +221,12 @@ def _new_text(delta: Any) -> str:  # noqa: ANN401  openai's types are not import
 def _client_options(url: str, api_key: str | None, timeout: float, max_retries: int) -> dict[str, Any]:
     # The openai client insists on a key; engines without one ignore it.
     key = api_key or os.environ.get("OPENAI_API_KEY") or "none"
+    if not isinstance(key, str) or not key.isascii() or not key.isprintable():
+        raise SettingsError("an api_key must be a str of printable ASCII characters")
+    if not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
+        raise SettingsError(f"timeout must be a number of seconds above 0, not {timeout!r}")
+    if type(max_retries) is not int or max_retries < 0:
+        raise SettingsError(f"max_retries must be an int, 0 or more, not {max_retries!r}")
     return {"base_url": url, "api_key": key, "timeout": timeout, "max_retries": max_retries}
 
 
@@ -224,7 +241,7 @@ def _request(model: str, messages: Sequence[Message], options: Mapping[str, Any]
 
 
 def _first_model(url: str, models: Sequence[openai.types.Model]) -> str:
-    if not models:
+    if not models or not isinstance(models[0].id, str):
         raise EngineRefused(f"the engine at {url} lists no model; name one")
     return models[0].id
 
@@ -247,9 +264,16 @@ def _errors(url: str) -> Iterator[None]:
         raise EngineRefused(
             f"the engine at {url} answered {error.status_code}: {error.message}", error.status_code
         ) from error
+    except (EngineError, SettingsError):
+        raise
     except openai.OpenAIError as error:
         raise EngineRefused(f"the engine at {url} broke off: {error}") from error
     except UnicodeEncodeError as error:
         raise EngineError(
             f"a lone surrogate at character {error.start} of the prompt cannot be sent as UTF-8"
+        ) from error
+    except Exception as error:
+        # What the client makes of an answer that is not what it says it is: no JSON, no object, another shape.
+        raise EngineRefused(
+            f"the engine at {url} answered something else than an OpenAI API does: {error!r}"
         ) from error

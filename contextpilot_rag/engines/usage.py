@@ -19,6 +19,13 @@ def usage_of(response: object) -> Usage | None:
     >>> usage_of({"usage": {"prompt_tokens": 10, "prompt_tokens_details": None}}).cached_tokens is None
     True
     """
+    try:
+        return _read(response)
+    except Exception:  # noqa: BLE001  somebody else's object; an answer must never break the caller
+        return None
+
+
+def _read(response: object) -> Usage | None:
     if response is None or isinstance(response, Usage):
         return response
     usage = _get(response, "usage")
@@ -45,10 +52,7 @@ def _get(value: object, name: str) -> Any:  # noqa: ANN401
         return None
     if isinstance(value, Mapping):
         return value.get(name)
-    try:
-        return getattr(value, name, None)
-    except Exception:  # noqa: BLE001  somebody else's property; an answer must never break the caller
-        return None
+    return getattr(value, name, None)
 
 
 def _first_count(value: object, *names: str) -> int | None:

@@ -6,6 +6,7 @@ the cache; with a bound on how long anyone may be overtaken, in requests and in 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -41,7 +42,12 @@ class Window(Generic[Item]):
     """
 
     def __init__(self, size: int, max_overtaken: int | None = None, max_wait: float | None = None) -> None:
-        if size < 1 or (max_overtaken is not None and max_overtaken < 0) or (max_wait is not None and max_wait < 0):
+        counts = (
+            type(size) is int
+            and size >= 1
+            and (max_overtaken is None or (type(max_overtaken) is int and max_overtaken >= 0))
+        )
+        if not counts or not (max_wait is None or (isinstance(max_wait, int | float) and 0 <= max_wait < math.inf)):
             raise SettingsError(
                 f"a window needs a size of 1 or more and no negative bounds, not size={size}, "
                 f"max_overtaken={max_overtaken}, max_wait={max_wait}"

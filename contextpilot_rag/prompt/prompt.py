@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..types import Alignment, Block
+from ..types import Alignment, Block, plain_text
 from . import hints
 from .render import Message, render_messages, render_user
 
@@ -84,6 +84,8 @@ class AlignedPrompt(Alignment):
         Args:
             system: the system prompt. Keep it constant: everything before the blocks is part of the shared prefix.
         """
+        if system is not None:
+            system = plain_text(system, "the system prompt")
         user = self.user_message
         self.sent.prompt_bytes = len((system or "").encode("utf-8", "surrogatepass")) + len(
             user.encode("utf-8", "surrogatepass")

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import RetrievalError
 from ..types import Block, Context
-from .results import extra, ranked
+from .results import checked_blocks, checked_k, extra, numbers, ranked
 from .words import words
 
 if TYPE_CHECKING:
@@ -35,11 +35,12 @@ def from_bm25(scores: ArrayLike, blocks: Sequence[Block], k: int = 10, question:
     >>> [block.id for block in from_bm25([0.0, 2.5, 1.0], corpus)]
     ['b', 'c']
     """
-    row = np.asarray(scores, dtype=float)
+    checked_k(k)
+    row = numbers(scores, "scores")
     if row.shape != (len(blocks),):
         raise RetrievalError(f"expected one score for each of {len(blocks)} blocks, got an array of shape {row.shape}")
     positive = np.flatnonzero(row > 0)  # also drops NaN
-    if len(positive) > k > 0:
+    if len(positive) > k:
         # everything that ties with the k-th best stays in, so that the tie is broken by id and not by position
         threshold = np.partition(row[positive], len(positive) - k)[len(positive) - k]
         positive = positive[row[positive] >= threshold]
@@ -63,7 +64,7 @@ class BM25Retriever:
 
     def __init__(self, blocks: Sequence[Block], tokenize: Callable[[str], list[str]] = words) -> None:
         BM25Okapi = extra("rank_bm25").BM25Okapi  # noqa: N806  a class
-        self._blocks = tuple(blocks)
+        self._blocks = checked_blocks(blocks)
         self._tokenize = tokenize
         corpus = [tokenize(block.text) for block in self._blocks]
         if not any(corpus):

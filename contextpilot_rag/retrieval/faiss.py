@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from ..errors import RetrievalError
 from ..types import Block, Context
-from .results import extra, ranked
+from .results import checked_blocks, checked_k, extra, numbers, ranked
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -41,13 +41,17 @@ def from_faiss(
         metric: the index's metric. Scores of "l2" are the negated distances, so that more is better.
 
     Raises:
-        RetrievalError: the shapes differ, a position lies outside the corpus, or k is below 1.
+        RetrievalError: the shapes differ, a position lies outside the corpus, k is below 1, or no such metric.
 
     >>> corpus = [Block("tea", id="a"), Block("coffee", id="b")]
     >>> [block.id for block in from_faiss([0.9, 0.2, -3.4e38], [1, 0, -1], corpus)]
     ['b', 'a']
     """
-    row, ids = np.asarray(distances, dtype=float), np.asarray(positions)
+    if metric not in get_args(Metric):
+        raise RetrievalError(f"metric must be one of {', '.join(map(repr, get_args(Metric)))}, not {metric!r}")
+    row, ids = numbers(distances, "distances"), numbers(positions, "positions")
+    if not np.array_equal(ids, np.floor(ids)):
+        raise RetrievalError("positions must be whole numbers")
     if row.ndim != 1 or row.shape != ids.shape:
         raise RetrievalError(f"expected one row of distances and positions, got shapes {row.shape} and {ids.shape}")
     scores = -row if metric == "l2" else row
@@ -76,10 +80,8 @@ class FaissRetriever:
 
     def __init__(self, blocks: Sequence[Block], embed: Embed) -> None:
         faiss = extra("faiss")
-        self._blocks = tuple(blocks)
+        self._blocks = checked_blocks(blocks)
         self._embed = embed
-        if not self._blocks:
-            raise RetrievalError("there are no blocks to search")
         vectors = self._vectors([block.text for block in self._blocks])
         self._index: Any = faiss.IndexFlatIP(vectors.shape[1])
         self._index.add(vectors)
@@ -87,11 +89,16 @@ class FaissRetriever:
     def retrieve(self, question: str, k: int = 10) -> Context:
         """The k blocks nearest to a question; those at a right angle or further are left out."""
         # A few more than k, so that a tie at the edge is broken by id rather than by FAISS.
-        distances, positions = self._index.search(self._vectors([question]), min(2 * k, len(self._blocks)))
+        vector = self._vectors([question])
+        if vector.shape[1] != self._index.d:
+            raise RetrievalError(
+                f"embed gave {vector.shape[1]} dimensions for the question, {self._index.d} for the blocks"
+            )
+        distances, positions = self._index.search(vector, min(2 * checked_k(k), len(self._blocks)))
         return from_faiss(distances[0], positions[0], self._blocks, k, question)
 
     def _vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        vectors = np.ascontiguousarray(self._embed(texts), dtype=np.float32)
+        vectors = np.ascontiguousarray(numbers(self._embed(texts), "vectors"), dtype=np.float32)
         if vectors.ndim != 2 or len(vectors) != len(texts):
             raise RetrievalError(f"embed gave an array of shape {vectors.shape} for {len(texts)} texts")
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)

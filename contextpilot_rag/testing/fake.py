@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
+import sys
 import threading
 import time
 from array import array
@@ -91,11 +93,13 @@ class FakeEngine:
         max_requests: int = 10_000,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        if prefill_tokens_per_second is not None and not prefill_tokens_per_second > 0:
+        if prefill_tokens_per_second is not None and not (
+            _number(prefill_tokens_per_second) and prefill_tokens_per_second > 0
+        ):
             raise SettingsError(f"prefill_tokens_per_second must be above 0, not {prefill_tokens_per_second!r}")
-        if not delay_seconds >= 0:
+        if not (_number(delay_seconds) and delay_seconds >= 0):
             raise SettingsError(f"delay_seconds must be 0 or more, not {delay_seconds!r}")
-        if type(max_requests) is not int or max_requests < 0:
+        if type(max_requests) is not int or not 0 <= max_requests <= sys.maxsize:
             raise SettingsError(f"max_requests must be an int, 0 or more, not {max_requests!r}")
         self.model = model
         self.prefill_tokens_per_second = prefill_tokens_per_second
@@ -308,3 +312,7 @@ class FakeEngine:
             "total_tokens": received.prompt_tokens + received.completion_tokens,
             "prompt_tokens_details": {"cached_tokens": received.cached_tokens} if self.report_cached else None,
         }
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

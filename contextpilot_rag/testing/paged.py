@@ -11,6 +11,7 @@ from hashlib import blake2b
 from ..errors import InputError, SettingsError
 
 DEFAULT_CAPACITY_BLOCKS = 262_144
+_LARGEST = 2**31
 _TYPECODE = "Q"  # 64 bits unsigned, so that a block's tokens have one and only one encoding
 
 
@@ -127,6 +128,6 @@ def _digest(data: bytes) -> bytes:
 
 
 def _positive(name: str, value: object) -> int:
-    if type(value) is not int or value < 1:
-        raise SettingsError(f"{name} must be a positive int, not {value!r}")
+    if type(value) is not int or not 1 <= value <= _LARGEST:
+        raise SettingsError(f"{name} must be an int from 1 to {_LARGEST:,}, not {value!r}")
     return value

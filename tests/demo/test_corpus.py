@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,6 +53,24 @@ def test_folders_with_nothing_to_read(tmp_path):
         folder(tmp_path)
     with pytest.raises(CorpusError, match="no file or folder"):
         folder(tmp_path / "missing")
+
+
+def test_file_names_may_be_any_bytes(tmp_path):
+    (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("text")
+    block = folder(tmp_path)[0]
+    assert block.text.encode("utf-8").endswith(b".txt\ntext")
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "\x00"])
+def test_names_that_cannot_be(name):
+    with pytest.raises((CorpusError, ValueError)):
+        folder(Path(name))
+
+
+def test_one_endless_line_is_cut_in_passing():
+    """Going over the rest again for every piece would take hours."""
+    pieces = list(cut(["word " * 2_000_000], 120))
+    assert sum(len(piece.split()) for piece in pieces) == 2_000_000
 
 
 def test_a_huge_file_is_refused(tmp_path, monkeypatch):

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import contextlib
+import http.server
 import socket
+import threading
 
 import pytest
 
@@ -121,6 +124,68 @@ def test_a_lone_surrogate_cannot_be_sent_and_says_so(engine, endpoint):
 
 
 @pytest.mark.parametrize(
+    "answer",
+    [
+        b'{"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": 5}}',
+        b"data: no json\n\n",
+        b"data: null\n\n",
+        b'data: {"choices": [{"delta": {"content": "\xff"}}]}\n\n',
+        b'data: {"choices": [{"delta": {"content": [{"type": "text"}]}}]}\n\n',
+        b'data: {"choices": 5}\n\n',
+        b"data: [DONE]\n\n",
+        b"<html>",
+        b"",
+    ],
+)
+def test_answers_that_are_no_openai_stream(answer):
+    """Whatever comes, it is one of our errors, and never an empty answer taken for a real one."""
+    with raw_server(answer) as url, Endpoint(url, "m", max_retries=0) as endpoint, pytest.raises(EngineError):
+        endpoint.chat(MESSAGES)
+
+
+@pytest.mark.parametrize("answer", [b"<html>", b"[]", b'{"data": [{}]}', b'{"data": []}', b"{}"])
+def test_model_lists_that_are_none(answer):
+    with raw_server(answer) as url, Endpoint(url, max_retries=0) as endpoint, pytest.raises(EngineError):
+        assert endpoint.model
+
+
+@contextlib.contextmanager
+def raw_server(answer):
+    """Answers everything with these bytes, as JSON or as an event stream, whichever they look like."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers.get("content-length") or 0))
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream" if answer.startswith(b"data:") else "application/json")
+            self.send_header("content-length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        do_GET = do_POST  # noqa: N815  http.server looks for it
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join(10)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"timeout": 0}, {"timeout": "x"}, {"max_retries": -1}, {"max_retries": 1.5}, {"api_key": "\u00fc"}]
+)
+def test_wrong_arguments(arguments):
+    with pytest.raises(SettingsError):
+        Endpoint("http://h", **arguments)
+
+
+@pytest.mark.parametrize(
     ("url", "expected"),
     [
         ("http://h:1", "http://h:1/v1"),
@@ -135,7 +200,21 @@ def test_addresses(url, expected):
 
 
 @pytest.mark.parametrize(
-    "url", ["", "localhost:8000", "ftp://h", "http://", "http://h:x", "http://[::1", "http://h:99999"]
+    "url",
+    [
+        "",
+        "localhost:8000",
+        "ftp://h",
+        "http://",
+        "http://h:x",
+        "http://[::1",
+        "http://h:99999",
+        "http://.",
+        "http://" + "a" * 64,
+        "http://h\x00",
+        None,
+        5,
+    ],
 )
 def test_what_is_no_address(url):
     with pytest.raises(SettingsError, match="an endpoint is an http"):

@@ -64,6 +64,14 @@ def test_takes_our_own_and_objects_that_carry_it():
     assert usage_of(None) is None
 
 
+def test_a_mapping_that_raises_says_nothing():
+    class Broken(dict):
+        def get(self, *_):
+            raise RuntimeError("broken")
+
+    assert usage_of(Broken()) is None
+
+
 def test_an_object_whose_properties_raise_says_nothing():
     class Lazy:
         @property

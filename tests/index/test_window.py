@@ -58,7 +58,17 @@ def test_who_gives_up_is_gone():
     window.discard(goes)
 
 
-@pytest.mark.parametrize("arguments", [{"size": 0}, {"size": 1, "max_overtaken": -1}, {"size": 1, "max_wait": -0.1}])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"size": 0},
+        {"size": 2.5},
+        {"size": "x"},
+        {"size": 1, "max_overtaken": -1},
+        {"size": 1, "max_wait": -0.1},
+        {"size": 1, "max_wait": float("nan")},
+    ],
+)
 def test_impossible_windows(arguments):
     with pytest.raises(SettingsError, match="a window needs"):
         Window(**arguments)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contextpilot_rag import Block, Context
-from contextpilot_rag.errors import RetrievalError
+from contextpilot_rag.errors import ConflictingBlocks, RetrievalError
 from contextpilot_rag.retrieval.bm25 import BM25Retriever, from_bm25
 from contextpilot_rag.retrieval.faiss import FaissRetriever, from_faiss
 from contextpilot_rag.retrieval.fusion import fuse
@@ -44,7 +44,18 @@ def test_cutting_to_k_is_the_start_of_the_whole_ranking(scores, k):
     assert ids(from_bm25(scores, CORPUS, k)) == ids(from_bm25(scores, CORPUS, 5))[:k]
 
 
-@pytest.mark.parametrize(("scores", "k"), [([1.0], 3), ([[1.0] * 5], 3), ([1.0] * 5, 0), ([1.0] * 5, -1)])
+@pytest.mark.parametrize(
+    ("scores", "k"),
+    [
+        ([1.0], 3),
+        ([[1.0] * 5], 3),
+        (["x"] * 5, 3),
+        ([1.0] * 5, 0),
+        ([1.0] * 5, -1),
+        ([1.0] * 5, 2.5),
+        ([1.0] * 5, None),
+    ],
+)
 def test_scores_that_do_not_fit(scores, k):
     with pytest.raises(RetrievalError):
         from_bm25(scores, CORPUS, k)
@@ -61,11 +72,21 @@ def test_faiss_distances_can_be_squared_lengths():
 
 
 @pytest.mark.parametrize(
-    ("distances", "positions"), [([0.5], [99]), ([0.5, 0.4], [1]), ([[0.5]], [[1]]), ([0.5], [[1]])]
+    ("distances", "positions"),
+    [([0.5], [99]), ([0.5, 0.4], [1]), ([[0.5]], [[1]]), ([0.5], [[1]]), ([0.5], [1.7]), ([0.5], ["x"]), (["x"], [1])],
 )
 def test_faiss_rows_that_do_not_fit(distances, positions):
     with pytest.raises(RetrievalError):
         from_faiss(distances, positions, CORPUS)
+
+
+def test_an_unknown_metric_is_refused():
+    with pytest.raises(RetrievalError, match="'inner_product', 'l2', not 'L2'"):
+        from_faiss([0.1, 9.0], [0, 1], CORPUS, metric="L2")
+
+
+def test_a_position_that_comes_twice_counts_once():
+    assert ids(from_faiss([0.5, 0.9, 0.1], [1, 1, 0], CORPUS)) == ["id8", "id9"]
 
 
 def test_a_position_outside_the_corpus_is_named():
@@ -101,6 +122,8 @@ def test_faiss_leaves_out_what_has_nothing_in_common():
     "make",
     [
         lambda: BM25Retriever([]),
+        lambda: BM25Retriever(["text"]),
+        lambda: FaissRetriever(CORPUS, lambda texts: ["no vector"] * len(texts)),
         lambda: BM25Retriever([Block("the of and")]),
         lambda: FaissRetriever([], lambda texts: np.ones((len(texts), 2), dtype=np.float32)),
         lambda: FaissRetriever(CORPUS, lambda texts: np.ones(3, dtype=np.float32)),
@@ -131,6 +154,34 @@ def test_fusion_rewards_blocks_that_several_retrievers_like():
     assert len(fused) == 2
     assert fused.question == "q"
     assert ids(fuse([], 3)) == []
+
+
+def test_fusion_refuses_what_it_would_lose():
+    with pytest.raises(ConflictingBlocks, match="id 'a' stands for two texts"):
+        fuse([Context((Block("x", id="a"),)), Context((Block("y", id="a"),))], k=5)
+    with pytest.raises(RetrievalError, match="k must be"):
+        fuse([], k=-1)
+
+
+def test_embeddings_of_alike_texts_are_equal_in_every_run():
+    texts = ["hot tea", "black coffee", "white milk"]
+    texts += [f"document {n} tea coffee number {n} alpha{n} beta{n}" for n in range(1, 5)]
+    first, *others = [LsaEmbedding(texts)(texts) for _ in range(10)]
+    assert all(np.array_equal(first, other) for other in others)
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.5, "3"])
+def test_retrievers_refuse_impossible_numbers(k):
+    embed = LsaEmbedding([block.text for block in CORPUS], dimensions=3)
+    for retriever in (BM25Retriever(CORPUS), FaissRetriever(CORPUS, embed)):
+        with pytest.raises(RetrievalError, match="k must be"):
+            retriever.retrieve("slices", k)
+
+
+def test_an_embedding_that_changes_its_width():
+    retriever = FaissRetriever(CORPUS, lambda texts: np.ones((len(texts), len(texts)), dtype=np.float32))
+    with pytest.raises(RetrievalError, match="1 dimensions for the question, 5 for the blocks"):
+        retriever.retrieve("slices")
 
 
 def test_fusion_keeps_blocks_without_ids_apart():
