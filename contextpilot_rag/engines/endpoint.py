@@ -169,14 +169,9 @@ def api_url(url: str) -> str:
     ('http://127.0.0.1:8000/v1', 'http://127.0.0.1:8000/v1')
     """
     try:
-        parts = urlsplit(url if isinstance(url, str) else "")
+        parts = urlsplit(url if isinstance(url, str) and url.isprintable() else "")
         (parts.hostname or "").encode("idna")
-        usable = (
-            url.isprintable()
-            and parts.scheme in {"http", "https"}
-            and bool(parts.hostname)
-            and (parts.port is None or parts.port > 0)
-        )
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:  # a port that is no number, a broken IPv6 address, a name that is none
         usable = False
     if not usable:

@@ -122,8 +122,8 @@ def test_faiss_leaves_out_what_has_nothing_in_common():
     "make",
     [
         lambda: BM25Retriever([]),
-        lambda: BM25Retriever(["text"]),
-        lambda: FaissRetriever(CORPUS, lambda texts: ["no vector"] * len(texts)),
+        lambda: BM25Retriever(["text"]),  # type: ignore[list-item]
+        lambda: FaissRetriever(CORPUS, lambda texts: np.array(["no vector"] * len(texts))),
         lambda: BM25Retriever([Block("the of and")]),
         lambda: FaissRetriever([], lambda texts: np.ones((len(texts), 2), dtype=np.float32)),
         lambda: FaissRetriever(CORPUS, lambda texts: np.ones(3, dtype=np.float32)),
