@@ -195,7 +195,9 @@ class ContextPilot:
             return index
         if index == "embedded":
             chosen = self.settings
-            return LocalIndex(chosen.capacity_tokens, chosen.max_blocks, chosen.max_namespaces)
+            return LocalIndex(
+                chosen.capacity_tokens, chosen.max_blocks, chosen.max_namespaces, history=chosen.history_requests
+            )
         raise SettingsError(f"unknown index {index!r}: give 'embedded' or an object that is a ContextIndex")
 
     def _settings_for(self, options: Mapping[str, Any]) -> Settings:
@@ -334,4 +336,4 @@ def _sound(alignment: Alignment, request: Request) -> Alignment:
 
 
 # Settings that shape the index or belong to the whole pilot.
-_FIXED = frozenset({"capacity_tokens", "max_blocks", "max_namespaces", "on_error", "salt_secret"})
+_FIXED = frozenset({"capacity_tokens", "max_blocks", "max_namespaces", "history_requests", "on_error", "salt_secret"})

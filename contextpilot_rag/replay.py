@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from .errors import SettingsError
+from .index import tail as tails
 from .index.local import LocalIndex
 from .index.tree import PrefixTree
 from .index.window import Window
@@ -91,8 +92,8 @@ class Baseline:
 class Indexed:
     """A policy of the context index."""
 
-    def __init__(self, budget: OrderBudget, capacity_tokens: int | None) -> None:
-        self._index = LocalIndex(capacity_tokens)
+    def __init__(self, budget: OrderBudget, capacity_tokens: int | None, tail: str = "adaptive") -> None:
+        self._index = LocalIndex(capacity_tokens, tail=tail)
         self._budget = budget
 
     def order(self, request: TraceRequest) -> Order:
@@ -128,7 +129,20 @@ POLICIES: dict[str, Callable[[int | None], Policy]] = {
     "sorted": lambda capacity: Baseline(_sorted_by_id, capacity),
     "popular": lambda capacity: Baseline(_most_popular_first(), capacity),
     "balanced": lambda capacity: Indexed(OrderBudget("balanced"), capacity),
+    "throughput": lambda capacity: Indexed(OrderBudget("throughput"), capacity),
 }
+"""The trivial orders, and the presets."""
+
+
+def _with_tail(tail: str) -> Callable[[int | None], Policy]:
+    return lambda capacity: Indexed(OrderBudget("throughput"), capacity, tail)
+
+
+SINGLE_TAILS: dict[str, Callable[[int | None], Policy]] = {
+    "adaptive": _with_tail("adaptive"),
+    **{f"tail-{name.replace('_', '-')}": _with_tail(name) for name in tails.POLICIES},
+}
+"""What "throughput" chooses from: the heaviest prefix with one tail policy held fast. "adaptive" is its own name."""
 
 
 def replay(trace: Sequence[TraceRequest], policy: str, capacity_tokens: int | None = None, window: int = 1) -> Result:
@@ -136,7 +150,7 @@ def replay(trace: Sequence[TraceRequest], policy: str, capacity_tokens: int | No
 
     Args:
         trace: the requests in order of arrival.
-        policy: a name from `POLICIES`.
+        policy: a name from `POLICIES` or `SINGLE_TAILS`.
         capacity_tokens: the cache's size; None: it never evicts.
         window: how many requests wait at a time; the one with the longest cached prefix goes first. 1: none waits.
 
@@ -149,11 +163,12 @@ def replay(trace: Sequence[TraceRequest], policy: str, capacity_tokens: int | No
     >>> replay(trace, "retrieved").hit_ratio, replay(trace, "balanced").hit_ratio
     (0.0, 0.4)
     """
-    if policy not in POLICIES:
-        raise SettingsError(f"unknown policy {policy!r}; there are {', '.join(POLICIES)}")
+    policies = POLICIES | SINGLE_TAILS
+    if policy not in policies:
+        raise SettingsError(f"unknown policy {policy!r}; there are {', '.join(policies)}")
     if window < 1 or (capacity_tokens is not None and capacity_tokens < 1):
         raise SettingsError(f"window and capacity must be at least 1, not {window} and {capacity_tokens}")
-    chosen = POLICIES[policy](capacity_tokens)
+    chosen = policies[policy](capacity_tokens)
     cache = PrefixTree(capacity_tokens)
     schedule: list[tuple[TraceRequest, Order]] = []
     cached = changed = moved = places = 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import SettingsError
-from .replay import POLICIES, Result, replay
+from .replay import POLICIES, SINGLE_TAILS, Result, replay
 from .trace import TraceRequest, read_tokens, read_trace, write_schedule
 
 _HEADINGS = ("policy", "hit ratio", "TTFT saved", "changed", "moved", "us/request")
@@ -23,7 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("trace", type=Path, metavar="TRACE.jsonl")
     parser.add_argument("--tokens", type=Path, metavar="FILE", help="JSON object of block lengths; without: all equal")
-    parser.add_argument("--policy", metavar="NAME", help=f"only this one: {', '.join(POLICIES)} (default: all)")
+    parser.add_argument(
+        "--policy",
+        metavar="NAME",
+        help=f"only this one: {', '.join(POLICIES | SINGLE_TAILS)} (default: the first {len(POLICIES)})",
+    )
     parser.add_argument("--capacity", type=int, metavar="TOKENS", help="size of the cache (default: it never evicts)")
     parser.add_argument(
         "--window", type=int, default=1, metavar="N", help="N requests wait, the best cached goes first"

@@ -19,7 +19,7 @@ from .types import OrderBudget
 
 ENVIRONMENT_PREFIX = "CONTEXTPILOT_"
 
-Order = Literal["retrieved", "balanced"]
+Order = Literal["retrieved", "balanced", "throughput"]
 OnError = Literal["open", "raise"]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=0)]
@@ -43,6 +43,7 @@ class PilotOptions(RequestOptions, total=False):
     capacity_tokens: int | None
     max_blocks: int
     max_namespaces: int
+    history_requests: int
     on_error: OnError
     salt_secret: str
 
@@ -52,8 +53,10 @@ class Settings:
     """What can be set. Every value is checked; a wrong or unknown one raises `SettingsError` with what is allowed.
 
     Args:
-        order: "retrieved" never reorders; "balanced" puts the heaviest cached prefix first, the rest as retrieved.
-        min_gain: reorder only if the predicted gain is at least this share (0 to 1) of the blocks' tokens.
+        order: "retrieved" never reorders; "balanced" puts the heaviest cached prefix first, the rest as retrieved;
+            "throughput" puts the rest, too, in the order that requests like the recent ones can share best.
+        min_gain: "balanced" reorders only if the predicted gain is at least this share (0 to 1) of the blocks' tokens;
+            "throughput" takes every gain.
         protect_top: this many of the best blocks keep their places.
         max_displacement: no block moves further than this many places; None: no limit.
         echo: this many of the best blocks stand once more after the last one, if the order changed and they are not the
@@ -62,6 +65,7 @@ class Settings:
         capacity_tokens: what the engine's cache holds for one namespace, in tokens; None: not known, no limit.
         max_blocks: entries the index keeps for each namespace.
         max_namespaces: namespaces the index keeps.
+        history_requests: recent requests of each namespace that "throughput" learns its orders from.
         on_error: "open": if the index fails, the retriever's order goes out; "raise": `IndexFailed` is raised.
         salt_secret: secret that the engine's cache salts are derived with.
 
@@ -85,6 +89,7 @@ class Settings:
     capacity_tokens: Positive | None = None
     max_blocks: Positive = 1_000_000
     max_namespaces: Positive = 1_000
+    history_requests: Positive = 2_000
     on_error: OnError = "open"
     salt_secret: str = ""
 

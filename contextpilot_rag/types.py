@@ -93,9 +93,10 @@ class OrderBudget:
     """How much of the retriever's order a request may give up, and for how much gain.
 
     Args:
-        order: "retrieved" never reorders; "balanced" puts the heaviest cached prefix first, then the rest as retrieved.
-        min_gain: reorder only if the predicted gain over the retriever's own order is at least this share (0 to 1) of
-            the blocks' tokens.
+        order: "retrieved" never reorders; "balanced" puts the heaviest cached prefix first, then the rest as retrieved;
+            "throughput" puts the heaviest cached prefix first, then the rest so that later requests can share the most.
+        min_gain: "balanced" reorders only if the predicted gain over the retriever's own order is at least this share
+            (0 to 1) of the blocks' tokens. "throughput" takes every gain: what it reorders today, later requests share.
         protect_top: this many of the best blocks keep their places.
         max_displacement: no block moves further than this many places. None: no limit.
     """
@@ -144,6 +145,7 @@ class Rule(str, Enum):
     OVER_BUDGET = "over_budget"
     BELOW_MIN_GAIN = "below_min_gain"
     PREFIX = "prefix"
+    TAIL = "tail"
     FAILED_OPEN = "failed_open"
 
     def __str__(self) -> str:
@@ -188,6 +190,7 @@ class Alignment:
             Rule.BELOW_MIN_GAIN: f"less than min_gain ({self.request.budget.min_gain:.0%} of {total} tokens) to gain",
             Rule.PREFIX: f"the first {self.cached_blocks} blocks are believed cached: {gain} tokens "
             f"({share} of the blocks) gained",
+            Rule.TAIL: "nothing more is cached, but requests like the recent ones can share more of this order",
             Rule.FAILED_OPEN: "the index failed; the retriever's order was kept",
         }[self.rule]
 

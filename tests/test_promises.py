@@ -47,7 +47,7 @@ class LyingIndex(LocalIndex):
 # Promise 1: the set of blocks never changes
 
 
-@given(st.lists(contexts, max_size=12), st.sampled_from(["retrieved", "balanced"]), st.integers(0, 2))
+@given(st.lists(contexts, max_size=12), st.sampled_from(["retrieved", "balanced", "throughput"]), st.integers(0, 2))
 def test_every_block_stands_verbatim_in_the_prompt_exactly_once(requests, order, protect_top):
     pilot = ContextPilot(order=order, min_gain=0, protect_top=protect_top)
     for request in requests:

@@ -1,21 +1,30 @@
-"""Aligner: the order of one request, from a prefix tree and an order budget.
+"""Aligner: the order of one request, from a prefix tree, a tail and an order budget.
 
-Heaviest cached prefix first, then the rest as retrieved. The idea of aligning a context to cached prefixes is from
-"ContextPilot: Fast Long-Context Inference via Context Reuse" (MLSys 2026, arXiv 2511.03475); the search here is exact
-where the paper descends greedily.
+Heaviest cached prefix first, then the rest: as retrieved (``balanced``), or as a tail policy puts it (``throughput``).
+The idea of aligning a context to cached prefixes is from "ContextPilot: Fast Long-Context Inference via Context Reuse"
+(MLSys 2026, arXiv 2511.03475); the search here is exact where the paper descends greedily.
 """
 
 from __future__ import annotations
 
-from ..types import Alignment, Request, Rule
-from .tree import PlacementRule, PrefixTree
+from collections.abc import Sequence
+
+from ..types import Alignment, OrderBudget, Request, Rule
+from .placement import PlacementRule, fit, remaining
+from .shadow import Tail
+from .tree import Prefix, PrefixTree
 
 
-def align(request: Request, tree: PrefixTree) -> Alignment:
-    """Choose the order of a request's blocks. Looks at the tree and does not change it.
+def align(request: Request, tree: PrefixTree, tail: Tail | None = None) -> Alignment:
+    """Choose the order of a request's blocks. Looks at the tree and the tail and does not change them.
 
     The set of blocks never changes: the order is a permutation of the request's blocks. Whatever the budget forbids, or
     where the gain over the retriever's own order is too small, the retriever's order stands.
+
+    Args:
+        request: what is asked.
+        tree: what the engine has cached.
+        tail: arranges the rest for ``throughput``. None: as retrieved.
 
     >>> from contextpilot_rag.types import BlockRef
     >>> a, b, c = BlockRef("a", 100), BlockRef("b", 100), BlockRef("c", 100)
@@ -24,40 +33,47 @@ def align(request: Request, tree: PrefixTree) -> Alignment:
     >>> align(Request((c, a, b)), tree).order
     (1, 2, 0)
     """
-    budget = request.budget
-    retrieved = tuple(range(len(request.blocks)))
-    kept_blocks, kept_tokens = tree.cached_tokens(request.blocks)
-    as_retrieved = Alignment(request, retrieved, kept_blocks, kept_tokens, kept_tokens, Rule.NOTHING_GAINED)
+    blocks, budget = request.blocks, request.budget
+    retrieved = tuple(range(len(blocks)))
+    kept_blocks, kept_tokens = tree.cached_tokens(blocks)
+
+    def as_retrieved(rule: Rule) -> Alignment:
+        return Alignment(request, retrieved, kept_blocks, kept_tokens, kept_tokens, rule)
+
     if budget.order == "retrieved":
-        return _with_rule(as_retrieved, Rule.OFF)
-
-    placement = _placement_rule(request)
-    # A hair less than the product, which may be a hair above the exact one: 0.07 * 100 > 7.
-    enough = max(1, budget.min_gain * request.tokens * (1 - 1e-9))
-    prefix = tree.heaviest_prefix(request.blocks, placement)
+        return as_retrieved(Rule.OFF)
+    placement = placement_rule(budget)
+    prefix = tree.heaviest_prefix(blocks, placement)
     gain = prefix.tokens - kept_tokens
-    if gain < enough:
-        if placement is not None and tree.heaviest_prefix(request.blocks).tokens - kept_tokens >= enough:
-            return _with_rule(as_retrieved, Rule.OVER_BUDGET)
-        return _with_rule(as_retrieved, Rule.BELOW_MIN_GAIN) if gain > 0 else as_retrieved
-    in_prefix = set(prefix.ranks)
-    tail = tuple(rank for rank in retrieved if rank not in in_prefix)
-    return Alignment(request, prefix.ranks + tail, len(prefix.ranks), prefix.tokens, kept_tokens, Rule.PREFIX)
+    enough = _enough(request)
+    if gain < enough and placement is not None and tree.heaviest_prefix(blocks).tokens - kept_tokens >= enough:
+        refusal = Rule.OVER_BUDGET
+    else:
+        refusal = Rule.BELOW_MIN_GAIN if gain > 0 else Rule.NOTHING_GAINED
+    if budget.order == "balanced" and gain < enough:
+        return as_retrieved(refusal)
+    if gain <= 0:
+        prefix = Prefix(retrieved[:kept_blocks], kept_tokens)
+    rest: Sequence[int] = remaining(len(blocks), prefix.ranks)
+    if budget.order == "throughput" and tail is not None:
+        rest = tail.arrange(blocks, prefix.ranks, rest)
+    order = fit(prefix.ranks, rest, placement)
+    if order == retrieved:
+        return as_retrieved(refusal)
+    rule = Rule.PREFIX if gain > 0 else Rule.TAIL
+    return Alignment(request, order, len(prefix.ranks), prefix.tokens, kept_tokens, rule)
 
 
-def _with_rule(alignment: Alignment, rule: Rule) -> Alignment:
-    return Alignment(
-        alignment.request,
-        alignment.order,
-        alignment.cached_blocks,
-        alignment.predicted_cached_tokens,
-        alignment.retrieved_cached_tokens,
-        rule,
-    )
+def _enough(request: Request) -> float:
+    """The gain in tokens that is worth another order: for "throughput", any."""
+    if request.budget.order == "throughput":
+        return 1
+    # A hair less than the product, which may be a hair above the exact one: 0.07 * 100 > 7.
+    return max(1, request.budget.min_gain * request.tokens * (1 - 1e-9))
 
 
-def _placement_rule(request: Request) -> PlacementRule | None:
-    budget = request.budget
+def placement_rule(budget: OrderBudget) -> PlacementRule | None:
+    """What a budget allows; None: everything."""
     if not budget.protect_top and budget.max_displacement is None:
         return None
     return PlacementRule(budget.protect_top, budget.max_displacement)

@@ -6,8 +6,12 @@ import threading
 from collections import Counter, OrderedDict
 from typing import Protocol
 
+from ..errors import SettingsError
 from ..types import Alignment, IndexStats, Namespace, Request, Usage
-from .align import align
+from .align import align, placement_rule
+from .history import HISTORY_REQUESTS, History
+from .shadow import SHADOW_BLOCKS, AdaptiveTail, FixedTail, Tail
+from .tail import CANDIDATES, CANDIDATES_OF_SMALL_CACHES, POLICIES
 from .tree import PrefixTree
 
 
@@ -36,13 +40,14 @@ class ContextIndex(Protocol):
 
 
 class _Share:
-    """One namespace: its tree, and the lock that serialises whoever works on it."""
+    """One namespace: its tree, its tails, and the lock that serialises whoever works on them."""
 
-    __slots__ = ("lock", "tree")
+    __slots__ = ("lock", "tail", "tree")
 
     def __init__(self, tree: PrefixTree) -> None:
         self.lock = threading.Lock()
         self.tree = tree
+        self.tail: Tail | None = None  # made when the first request asks for it
 
 
 class LocalIndex:
@@ -52,6 +57,11 @@ class LocalIndex:
         capacity_tokens: what the engine's cache holds for one namespace, in tokens. None: no limit.
         max_blocks: entries kept for each namespace, whatever the capacity.
         max_namespaces: beyond this many, the namespace used longest ago is forgotten.
+        history: recent requests of each namespace that the tails of ``order="throughput"`` look at.
+        tail: the tail policy for ``order="throughput"``: "adaptive", or a name in `tail.POLICIES` to hold one fast, for
+            replays and benchmarks.
+
+    Only requests with ``order="throughput"`` are remembered for tails; others cost nothing here and decide nothing.
 
     >>> from contextpilot_rag.types import BlockRef
     >>> index = LocalIndex()
@@ -61,8 +71,18 @@ class LocalIndex:
     """
 
     def __init__(
-        self, capacity_tokens: int | None = None, max_blocks: int = 1_000_000, max_namespaces: int = 1_000
+        self,
+        capacity_tokens: int | None = None,
+        max_blocks: int = 1_000_000,
+        max_namespaces: int = 1_000,
+        *,
+        history: int = HISTORY_REQUESTS,
+        tail: str = "adaptive",
     ) -> None:
+        if tail != "adaptive" and tail not in POLICIES:
+            raise SettingsError(f"unknown tail {tail!r}; tails are adaptive, {', '.join(POLICIES)}")
+        self._history = history
+        self._tail = tail
         self._capacity_tokens = capacity_tokens
         self._max_blocks = max_blocks
         self._max_namespaces = max_namespaces
@@ -75,7 +95,12 @@ class LocalIndex:
         """Choose an order for the request and take it as sent."""
         share = self._share(request.namespace)
         with share.lock:
-            alignment = align(request, share.tree)
+            if request.budget.order == "throughput":
+                tail = share.tail = share.tail or self._new_tail()
+                alignment = align(request, share.tree, tail)
+                tail.learn(request.blocks, placement_rule(request.budget))
+            else:
+                alignment = align(request, share.tree)
             share.tree.insert([request.blocks[rank] for rank in alignment.order])
         with self._lock:
             self._rules[alignment.rule.value] += 1
@@ -134,6 +159,13 @@ class LocalIndex:
             tree_tokens=sum(tree.tokens for tree in trees),
             rules=rules,
         )
+
+    def _new_tail(self) -> Tail:
+        history = History(self._history)
+        if self._tail == "adaptive":
+            candidates = CANDIDATES if self._capacity_tokens is None else CANDIDATES_OF_SMALL_CACHES
+            return AdaptiveTail(history, candidates, self._capacity_tokens, min(SHADOW_BLOCKS, self._max_blocks))
+        return FixedTail(POLICIES[self._tail], history)
 
     def _share(self, namespace: Namespace) -> _Share:
         with self._lock:

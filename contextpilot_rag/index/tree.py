@@ -16,6 +16,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..types import BlockRef
+from .placement import PlacementRule
 
 MAX_VISITED = 10_000
 
@@ -34,31 +35,6 @@ class Prefix:
 
     ranks: tuple[int, ...] = ()
     tokens: int = 0
-
-
-class PlacementRule:
-    """Which block may stand where: the part of an order budget that the search has to keep.
-
-    Both limits can only be kept by a prefix whose every start keeps them, so the search may stop at the first breach.
-    """
-
-    __slots__ = ("max_displacement", "protect_top")
-
-    def __init__(self, protect_top: int = 0, max_displacement: int | None = None) -> None:
-        self.protect_top = protect_top
-        self.max_displacement = max_displacement
-
-    def allows(self, rank: int, position: int, placed: int) -> bool:
-        """May the block of this rank stand at this position, after the ``placed`` ones (a bit set of ranks)?"""
-        if rank != position and min(rank, position) < self.protect_top:
-            return False
-        if self.max_displacement is None:
-            return True
-        if abs(rank - position) > self.max_displacement:
-            return False
-        placed |= 1 << rank
-        first_open = (~placed & (placed + 1)).bit_length() - 1  # the best-ranked block that still waits
-        return position + 1 - first_open <= self.max_displacement
 
 
 class _Node:
@@ -119,7 +95,49 @@ class PrefixTree:
             max_visited: bound on the nodes looked at.
         """
         rank_of = {block.key: rank for rank, block in enumerate(request)}
+        if rule is None:
+            node, length, tokens = self._heaviest(request, rank_of, max_visited)
+        else:
+            node, length, tokens = self._heaviest_within(request, rank_of, rule, max_visited)
+        return Prefix(tuple([rank_of[block] for block in self._path_to(node, length)]), tokens)
+
+    def _heaviest(
+        self, request: Sequence[BlockRef], rank_of: dict[Hashable, int], max_visited: int
+    ) -> tuple[_Node, int, int]:
+        """The end of the heaviest path in free order: a node, how far into it, and the tokens. This is the hot loop."""
+        best_node, best_tokens = self._root, 0
+        weight_of = {block.key: block.tokens for block in request}
+        weigh = weight_of.get
+        worst_first = list(reversed(rank_of))
+        stack = [(child, 0) for child in _held(self._root.children, rank_of, worst_first)]
+        visited = 0
+        while stack and visited < max_visited:
+            node, tokens = stack.pop()
+            visited += 1
+            for weight in map(weigh, node.blocks):
+                if weight is None:
+                    break
+                tokens += weight
+            else:
+                if node.children:
+                    # the best rank last, so that it is popped first
+                    for child in _held(node.children, rank_of, worst_first):
+                        stack.append((child, tokens))  # noqa: PERF401 - a generator would cost more for so few
+            if tokens > best_tokens:
+                best_node, best_tokens = node, tokens
+        length = 0
+        for block in best_node.blocks:
+            if block not in weight_of:
+                break
+            length += 1
+        return best_node, length, best_tokens
+
+    def _heaviest_within(
+        self, request: Sequence[BlockRef], rank_of: dict[Hashable, int], rule: PlacementRule, max_visited: int
+    ) -> tuple[_Node, int, int]:
+        """The same under a placement rule, which needs to know where each block would stand."""
         best_node, best_length, best_tokens = self._root, 0, 0
+        worst_first = list(reversed(rank_of))
         # (node, tokens before it, position of its first block, ranks placed before it)
         stack = [(self._root, 0, 0, 0)]
         visited = 0
@@ -129,20 +147,18 @@ class PrefixTree:
             length = 0
             for block in node.blocks:
                 rank = rank_of.get(block)
-                if rank is None or (rule is not None and not rule.allows(rank, position, placed)):
+                if rank is None or not rule.allows(rank, position, placed):
                     break
                 tokens += request[rank].tokens
                 position += 1
                 length += 1
-                if rule is not None:
-                    placed |= 1 << rank
+                placed |= 1 << rank
             if tokens > best_tokens:
                 best_node, best_length, best_tokens = node, length, tokens
             if length == len(node.blocks) and node.children:
-                # the best rank last, so that it is popped first
-                stack.extend((child, tokens, position, placed) for child in _held(node.children, rank_of))
-        path = self._path_to(best_node, best_length)
-        return Prefix(tuple(rank_of[block] for block in path), best_tokens)
+                held = _held(node.children, rank_of, worst_first)
+                stack.extend((child, tokens, position, placed) for child in held)
+        return best_node, best_length, best_tokens
 
     def cached_tokens(self, sequence: Sequence[BlockRef]) -> tuple[int, int]:
         """How much of a sequence, sent in exactly this order, is cached: (blocks, tokens)."""
@@ -256,10 +272,13 @@ class PrefixTree:
         return path
 
 
-def _held(children: dict[Hashable, _Node], rank_of: dict[Hashable, int]) -> list[_Node]:
+def _held(
+    children: dict[Hashable, _Node], rank_of: dict[Hashable, int], worst_first: Sequence[Hashable]
+) -> Sequence[_Node]:
     """The children whose first block the request holds, worst rank first. Costs the smaller of the two."""
-    if len(children) < len(rank_of):
-        held = [(rank_of[first], child) for first, child in children.items() if first in rank_of]
-        held.sort(key=lambda pair: pair[0], reverse=True)
-        return [child for _, child in held]
-    return [child for block in reversed(rank_of) if (child := children.get(block)) is not None]
+    if len(children) * 2 > len(rank_of):
+        return [children[first] for first in worst_first if first in children]
+    held = [first for first in children if first in rank_of]
+    if len(held) > 1:
+        held.sort(key=rank_of.__getitem__, reverse=True)
+    return [children[first] for first in held]

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from itertools import permutations
 
 from contextpilot_rag import BlockRef, OrderBudget
+from contextpilot_rag.index.placement import PlacementRule
 
 
 class NaiveCache:
@@ -40,7 +41,7 @@ class NaiveCache:
         return tokens
 
 
-def within(order: Sequence[int], budget: OrderBudget) -> bool:
+def within(order: Sequence[int], budget: OrderBudget | PlacementRule) -> bool:
     """Does an order keep the limits of a budget?"""
     if any(order[place] != place for place in range(min(budget.protect_top, len(order)))):
         return False
@@ -57,3 +58,29 @@ def best_gain(request: Sequence[BlockRef], cache: NaiveCache, budget: OrderBudge
             if within(order, budget):
                 best = max(best, cache.cached([request[rank] for rank in order]))
     return best
+
+
+def conditional_tail(
+    past: Sequence[Sequence[BlockRef]],
+    request: Sequence[BlockRef],
+    prefix: Sequence[int],
+    rest: Sequence[int],
+    prior: float,
+    share: float,
+) -> list[int]:
+    """What `tail.Conditional` should answer, by looking through all past requests for each block."""
+    contents = [{block.key for block in context} for context in past]
+    placed, order, waiting = {request[rank].key for rank in prefix}, [], list(rest)
+    while waiting:
+        alike = [content for content in contents if placed <= content]
+
+        def expected(rank: int) -> float:
+            count = sum(request[rank].key in content for content in alike)  # noqa: B023
+            nearness = 1 - rank / len(request)
+            return (count + (prior + share * len(alike)) * nearness) * request[rank].tokens  # noqa: B023
+
+        best = max(waiting, key=lambda rank: (expected(rank), -rank))
+        order.append(best)
+        waiting.remove(best)
+        placed.add(request[best].key)
+    return order

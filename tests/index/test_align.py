@@ -6,6 +6,9 @@ from hypothesis import strategies as st
 
 from contextpilot_rag import BlockRef, OrderBudget, Request, Rule
 from contextpilot_rag.index.align import align
+from contextpilot_rag.index.history import History
+from contextpilot_rag.index.shadow import FixedTail
+from contextpilot_rag.index.tail import POLICIES
 from contextpilot_rag.index.tree import PrefixTree
 from tests.index.models import NaiveCache, best_gain, within
 from tests.strategies import requests
@@ -14,11 +17,15 @@ A, B, C, D = (BlockRef(key, 100) for key in "abcd")
 
 budgets = st.builds(
     OrderBudget,
-    order=st.just("balanced"),
+    order=st.sampled_from(["balanced", "throughput"]),
     min_gain=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
     protect_top=st.integers(0, 3),
     max_displacement=st.one_of(st.none(), st.integers(0, 4)),
 )
+
+
+tails = st.sampled_from(sorted(POLICIES))
+THROUGHPUT = OrderBudget("throughput")
 
 
 def tree_of(*sequences):
@@ -26,6 +33,13 @@ def tree_of(*sequences):
     for sequence in sequences:
         tree.insert(sequence)
     return tree
+
+
+def tail_of(name, *sequences):
+    tail = FixedTail(POLICIES[name], History())
+    for sequence in sequences:
+        tail.learn(sequence)
+    return tail
 
 
 def test_the_cached_prefix_comes_first_and_the_rest_as_retrieved():
@@ -42,6 +56,30 @@ def test_with_nothing_cached_the_retrievers_order_stands():
     assert alignment.order == (0, 1)
     assert alignment.rule is Rule.NOTHING_GAINED
     assert not alignment.changed
+
+
+def test_throughput_puts_the_tail_into_the_order_of_its_policy():
+    alignment = align(Request((D, C, A, B), budget=THROUGHPUT), tree_of([A]), tail_of("popular", [B], [B], [C]))
+    assert alignment.order == (2, 3, 1, 0)
+    assert (alignment.cached_blocks, alignment.predicted_cached_tokens, alignment.rule) == (1, 100, Rule.PREFIX)
+
+
+def test_a_tail_changed_without_a_gain_now_says_so():
+    alignment = align(Request((A, D, B), budget=THROUGHPUT), tree_of([A]), tail_of("popular", [B]))
+    assert (alignment.order, alignment.rule) == ((0, 2, 1), Rule.TAIL)
+    assert alignment.predicted_cached_tokens == alignment.retrieved_cached_tokens == 100
+    assert alignment.reason == "nothing more is cached, but requests like the recent ones can share more of this order"
+
+
+def test_throughput_takes_gains_below_min_gain():
+    request, tree = (D, C, B, A), tree_of([A])
+    assert align(Request(request, budget=OrderBudget(min_gain=0.5)), tree).rule is Rule.BELOW_MIN_GAIN
+    assert align(Request(request, budget=OrderBudget("throughput", min_gain=0.5)), tree).order == (3, 0, 1, 2)
+
+
+def test_throughput_with_nothing_learned_and_nothing_cached_changes_nothing():
+    alignment = align(Request((B, A), budget=THROUGHPUT), PrefixTree(), tail_of("conditional"))
+    assert (alignment.order, alignment.rule) == ((0, 1), Rule.NOTHING_GAINED)
 
 
 def test_the_retrievers_own_prefix_is_counted_and_kept():
@@ -95,17 +133,17 @@ def test_nothing_and_one_block(blocks):
     assert alignment.reason
 
 
-@given(st.lists(requests, max_size=10), requests, budgets)
-def test_the_order_is_a_permutation_within_its_budget(inserted, wanted, budget):
-    alignment = align(Request(wanted, budget=budget), tree_of(*inserted))
+@given(st.lists(requests, max_size=10), requests, budgets, tails)
+def test_the_order_is_a_permutation_within_its_budget(inserted, wanted, budget, tail):
+    alignment = align(Request(wanted, budget=budget), tree_of(*inserted), tail_of(tail, *inserted))
     assert sorted(alignment.order) == list(range(len(wanted)))
     assert within(alignment.order, budget)
 
 
-@given(st.lists(requests, max_size=10), requests, budgets)
-def test_the_prediction_is_what_the_order_finds(inserted, wanted, budget):
+@given(st.lists(requests, max_size=10), requests, budgets, tails)
+def test_the_prediction_is_what_the_order_finds(inserted, wanted, budget, tail):
     tree = tree_of(*inserted)
-    alignment = align(Request(wanted, budget=budget), tree)
+    alignment = align(Request(wanted, budget=budget), tree, tail_of(tail, *inserted))
     sent = [wanted[rank] for rank in alignment.order]
     assert tree.cached_tokens(sent) == (alignment.cached_blocks, alignment.predicted_cached_tokens)
     assert tree.cached_tokens(wanted)[1] == alignment.retrieved_cached_tokens
@@ -116,8 +154,10 @@ def test_changes_only_for_at_least_the_gain_asked_for(inserted, wanted, budget):
     alignment = align(Request(wanted, budget=budget), tree_of(*inserted))
     gain = alignment.predicted_cached_tokens - alignment.retrieved_cached_tokens
     if alignment.changed:
+        assert alignment.rule is Rule.PREFIX
         assert gain > 0
-        assert gain >= budget.min_gain * alignment.request.tokens * (1 - 1e-9)
+        enough = budget.min_gain * alignment.request.tokens * (1 - 1e-9)
+        assert budget.order == "throughput" or gain >= enough
 
 
 @given(
@@ -125,11 +165,12 @@ def test_changes_only_for_at_least_the_gain_asked_for(inserted, wanted, budget):
     requests.map(lambda blocks: blocks[:5]),
     st.integers(0, 2),
     st.one_of(st.none(), st.integers(0, 3)),
+    st.sampled_from(["balanced", "throughput"]),
 )
-def test_no_order_within_the_budget_finds_more(inserted, wanted, protect_top, max_displacement):
-    budget = OrderBudget(min_gain=0.0, protect_top=protect_top, max_displacement=max_displacement)
+def test_no_order_within_the_budget_finds_more(inserted, wanted, protect_top, max_displacement, order):
+    budget = OrderBudget(order, min_gain=0.0, protect_top=protect_top, max_displacement=max_displacement)
     naive = NaiveCache()
     for sequence in inserted:
         naive.insert(sequence)
-    alignment = align(Request(wanted, budget=budget), tree_of(*inserted))
+    alignment = align(Request(wanted, budget=budget), tree_of(*inserted), tail_of("blended", *inserted))
     assert alignment.predicted_cached_tokens == best_gain(wanted, naive, budget)

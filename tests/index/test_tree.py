@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from contextpilot_rag import BlockRef
-from contextpilot_rag.index.tree import PlacementRule, Prefix, PrefixTree
+from contextpilot_rag.index.placement import PlacementRule
+from contextpilot_rag.index.tree import Prefix, PrefixTree
 from tests.index.invariants import check
 from tests.index.models import NaiveCache
 from tests.strategies import requests
