@@ -1,9 +1,9 @@
 """Online ordering on real traces: us, the trivial baselines and the published peer, in one run.
 
-    python benchmarks/online.py [--quick]
+    python benchmarks/online.py [--part ratios|costs]
 
 Writes its tables into benchmarks/README.md. Needs the recorded traces (../shared/traces) and, for the peer, a package
-index; ``--quick`` leaves the long traces and the cost curve out.
+index.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from statistics import fmean, quantiles
 
@@ -44,25 +46,30 @@ NAMES = (
     "mtrag/trace_elser_full_top10.jsonl",
     "mtrag/trace_human_contexts.jsonl",
 )
-LONG = 1_000  # requests; --quick leaves longer traces out
 COUNTS = (1_000, 5_000, 10_000, 20_000, 50_000)
 
 
 def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--part", choices=("ratios", "costs"), help="only this one (default: both)")
     parser.add_argument("--cost-of", metavar="ORDER", help=argparse.SUPPRESS)  # a child process of ours
     options = parser.parse_args()
     if options.cost_of:
         for row in cost_curve(options.cost_of):
-            print("\t".join(row))
+            print("\t".join(row), flush=True)
         return
+    if options.part != "costs":
+        ratios()
+    if options.part != "ratios":
+        write_section("online costs", f"### What it costs\n\nFrom {provenance()}\n\n{costs()}")
+
+
+def ratios() -> None:
+    """The tables of hit ratios."""
     if not TRACES.exists():
         sys.exit(f"the recorded traces are not at {TRACES}")
     traces = {name: _read(TRACES / name) for name in NAMES}
-    if options.quick:
-        traces = {name: trace for name, trace in traces.items() if len(trace) <= LONG}
     parts = [
         "## Online: one request at a time",
         f"From {provenance()} Peer: contextpilot {peer.VERSION}, its `reorder`.",
@@ -70,8 +77,6 @@ def main() -> None:
         small_caches(traces),
         order_cost(traces),
     ]
-    if not options.quick:
-        parts.append(costs())
     write_section("online", "\n\n".join(parts))
 
 
@@ -99,11 +104,11 @@ def hit_ratios(traces: dict[str, list[TraceRequest]]) -> str:
 
 
 def small_caches(traces: dict[str, list[TraceRequest]]) -> str:
-    """Hit ratios with a cache of a tenth of the trace's distinct tokens, but at least four prompts."""
+    """Hit ratios with a cache of a tenth of the trace's distinct tokens, but at least four of the longest prompt."""
     rows = []
     for name, trace in traces.items():
         distinct = sum({block.key: block.tokens for request in trace for block in request.blocks}.values())
-        prompt = fmean(request.tokens for request in trace)
+        prompt = max(request.tokens for request in trace)
         capacity = int(max(distinct / 10, 4 * prompt))
         results = [
             replay(trace, policy, capacity, window)
@@ -116,10 +121,18 @@ def small_caches(traces: dict[str, list[TraceRequest]]) -> str:
             )
         ]
         rows.append([_short(name), f"{capacity / prompt:.1f}", *(f"{result.hit_ratio:.3f}" for result in results)])
-    headings = ["trace", "cache, in prompts", "retrieved", "balanced", "throughput", "+ window of 16", "+ window of 64"]
+    headings = [
+        "trace",
+        "cache, in longest prompts",
+        "retrieved",
+        "balanced",
+        "throughput",
+        "+ window of 16",
+        "+ window of 64",
+    ]
     return (
-        "With a cache of a tenth of the trace's distinct tokens, but at least four prompts; one at a time, and with "
-        f"waiting requests sent longest cached prefix first.\n\n{table(headings, rows)}"
+        "With a cache of a tenth of the trace's distinct tokens, but at least four of the longest prompt; one at a "
+        f"time, and with waiting requests sent longest cached prefix first.\n\n{table(headings, rows)}"
     )
 
 
@@ -149,31 +162,25 @@ def costs() -> str:
     )
 
 
-def cost_curve(order: str) -> list[list[str]]:
+def cost_curve(order: str) -> Iterator[list[str]]:
     """Rows of (preset, requests, mean, p99, memory) for one preset."""
     numbers = random.Random(0)
-    weights = [1 / rank for rank in range(1, 50_001)]
-    requests = []
-    for _ in range(COUNTS[-1]):
-        keys = dict.fromkeys(numbers.choices(range(50_000), weights, k=24))
-        requests.append(tuple(BlockRef(key, 100 + key % 50) for key in list(keys)[:15]))
+    keys, shares = range(50_000), list(accumulate(1 / rank for rank in range(1, 50_001)))
+    blocks = [BlockRef(key, 100 + key % 50) for key in keys]
     gc.collect()
     start = _resident()
     index, budget = LocalIndex(), OrderBudget(order)
-    times: list[float] = []
-    rows = []
-    for number, blocks in enumerate(requests, start=1):
-        request = Request(blocks, budget=budget)
+    last: deque[float] = deque(maxlen=1_000)
+    for number in range(1, COUNTS[-1] + 1):
+        # Made one by one and not kept: an application's requests come and go, too.
+        drawn = list(dict.fromkeys(numbers.choices(keys, cum_weights=shares, k=24)))[:15]
+        request = Request(tuple(blocks[key] for key in drawn), budget=budget)
         started = time.perf_counter()
         index.align(request)
-        times.append(time.perf_counter() - started)
+        last.append(1e3 * (time.perf_counter() - started))
         if number in COUNTS:
-            last = [1e3 * seconds for seconds in times[-1_000:]]
             grown = (_resident() - start) / 2**20
-            rows.append(
-                [order, f"{number:,}", f"{fmean(last):.3f}", f"{quantiles(last, n=100)[98]:.3f}", f"{grown:.0f}"]
-            )
-    return rows
+            yield [order, f"{number:,}", f"{fmean(last):.3f}", f"{quantiles(last, n=100)[98]:.3f}", f"{grown:.0f}"]
 
 
 def hit_ratio(trace: Sequence[TraceRequest], orders: Sequence[Sequence[str]]) -> float:
