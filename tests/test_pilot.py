@@ -53,6 +53,12 @@ def test_an_echo_does_not_disturb_the_shared_prefix():
     assert plain.align([C, A, B], "?").order == echoing.align([C, A, B], "?").order
 
 
+def test_a_prompt_shows_itself_in_one_short_line():
+    assert repr(ContextPilot().align([A, B], "?")) == (
+        "<AlignedPrompt: 2 blocks, nothing_gained, 0 of 200 tokens believed cached>"
+    )
+
+
 def test_hints_can_be_switched_off():
     pilot = ContextPilot(order_hint=False)
     pilot.align([A, B], "?")

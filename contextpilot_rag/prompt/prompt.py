@@ -42,6 +42,10 @@ class AlignedPrompt(Alignment):
     salt: str | None = None
     sent: Sent = field(default_factory=Sent, compare=False, repr=False)
 
+    def __repr__(self) -> str:
+        tokens = f"{self.predicted_cached_tokens} of {self.request.tokens} tokens believed cached"
+        return f"<AlignedPrompt: {len(self.order)} blocks, {self.rule}, {tokens}>"
+
     @property
     def blocks(self) -> tuple[Block, ...]:
         """The blocks in prompt order."""
