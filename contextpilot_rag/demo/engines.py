@@ -13,7 +13,7 @@ from ..testing import FakeEngine
 from .llama import LlamaEngine
 from .run import SYSTEM
 
-ARM_SECONDS = 160.0
+SECONDS = 315.0
 FAKE_PREFILL = 20_000  # tokens a second that the FakeEngine pretends to prefill
 
 
@@ -25,13 +25,14 @@ class DemoEngine:
         name: what the output calls it.
         fresh: opens an endpoint whose cache knows nothing of the demo's prompts, with the system prompt to use.
         real: False where times and answers are made up.
-        arm_seconds: time for one arm on a slow engine; None: as long as all questions need.
+        seconds: for a slow engine that can run twice side by side: the time for both arms together, which then take
+            turns. None: one arm after the other, for as long as all questions need.
     """
 
     name: str
     fresh: Callable[[], AbstractContextManager[tuple[Endpoint, str]]]
     real: bool = True
-    arm_seconds: float | None = None
+    seconds: float | None = None
 
 
 def given_engine(url: str, model: str | None) -> DemoEngine:
@@ -55,16 +56,15 @@ def llama_engine() -> DemoEngine:
     Raises:
         EngineUnavailable: it cannot run here; the message says why.
     """
-    engine = LlamaEngine()
 
     @contextmanager
     def fresh() -> Iterator[tuple[Endpoint, str]]:
-        with engine, Endpoint(engine.base_url, max_retries=0) as endpoint:
+        with LlamaEngine() as engine, Endpoint(engine.base_url, max_retries=0) as endpoint:
             yield endpoint, SYSTEM
 
-    with engine:  # it must also start, not only be installed
+    with LlamaEngine():  # it must also start, not only be installed
         pass
-    return DemoEngine(engine.name, fresh, arm_seconds=ARM_SECONDS)
+    return DemoEngine(LlamaEngine.name, fresh, seconds=SECONDS)
 
 
 def fake_engine() -> DemoEngine:

