@@ -1,6 +1,6 @@
 """Online ordering on real traces: us, the trivial baselines and the published peer, in one run.
 
-    python benchmarks/online.py [--part ratios|costs]
+    python benchmarks/online.py [--part ratios|policies|costs]
 
 Writes its tables into benchmarks/README.md. Needs the recorded traces (../shared/traces) and, for the peer, a package
 index.
@@ -29,7 +29,7 @@ from report import provenance, table, write_section
 
 from contextpilot_rag.index.local import LocalIndex
 from contextpilot_rag.index.tree import PrefixTree
-from contextpilot_rag.replay import POLICIES, Result, replay
+from contextpilot_rag.replay import POLICIES, SINGLE_TAILS, Result, replay
 from contextpilot_rag.trace import TraceRequest, read_tokens, read_trace
 from contextpilot_rag.types import BlockRef, OrderBudget, Request
 
@@ -52,24 +52,24 @@ COUNTS = (1_000, 5_000, 10_000, 20_000, 50_000)
 def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=("ratios", "costs"), help="only this one (default: both)")
+    parser.add_argument("--part", choices=("ratios", "policies", "costs"), help="only this one (default: all)")
     parser.add_argument("--cost-of", metavar="ORDER", help=argparse.SUPPRESS)  # a child process of ours
     options = parser.parse_args()
     if options.cost_of:
         for row in cost_curve(options.cost_of):
             print("\t".join(row), flush=True)
         return
-    if options.part != "costs":
+    if options.part in {None, "ratios"}:
         ratios()
-    if options.part != "ratios":
+    if options.part in {None, "policies"}:
+        write_section("online policies", f"### Which tail policy\n\nFrom {provenance()}\n\n{policies()}")
+    if options.part in {None, "costs"}:
         write_section("online costs", f"### What it costs\n\nFrom {provenance()}\n\n{costs()}")
 
 
 def ratios() -> None:
     """The tables of hit ratios."""
-    if not TRACES.exists():
-        sys.exit(f"the recorded traces are not at {TRACES}")
-    traces = {name: _read(TRACES / name) for name in NAMES}
+    traces = _traces()
     parts = [
         "## Online: one request at a time",
         f"From {provenance()} Peer: contextpilot {peer.VERSION}, its `reorder`.",
@@ -147,6 +147,28 @@ def order_cost(traces: dict[str, list[TraceRequest]]) -> str:
     )
 
 
+def policies() -> str:
+    """Adaptive beside each policy that it could have held fast, in trace order and shuffled."""
+    singles = [name for name in SINGLE_TAILS if name != "adaptive"]
+    rows, worst = [], 0.0
+    for name, trace in _traces().items():
+        for seed in (None, 0, 1):
+            requests = list(trace)
+            if seed is not None:
+                random.Random(seed).shuffle(requests)
+            found = {policy: replay(requests, policy).hit_ratio for policy in (*singles, "adaptive")}
+            behind = found["adaptive"] / max(found[policy] for policy in singles) - 1
+            worst = min(worst, behind)
+            order = "as recorded" if seed is None else f"shuffled, seed {seed}"
+            rows.append([_short(name), order, *(f"{ratio:.3f}" for ratio in found.values()), f"{behind:+.1%}"])
+    headings = ["trace", "order", *singles, "adaptive", "adaptive against the best"]
+    return (
+        "Hit ratios of the heaviest prefix with one tail policy held fast, and of `adaptive`, which chooses; cache "
+        "without a limit; shuffled by `random.Random(seed).shuffle`.\n\n"
+        f"{table(headings, rows)}\n\nAt worst {worst:+.1%}."
+    )
+
+
 def costs() -> str:
     """Time and memory of `LocalIndex.align`, each preset in a process of its own."""
     rows = []
@@ -197,6 +219,12 @@ def hit_ratio(trace: Sequence[TraceRequest], orders: Sequence[Sequence[str]]) ->
 
 def _with_displacement(result: Result) -> str:
     return f"{result.hit_ratio:.3f} / {result.displacement:.2f}"
+
+
+def _traces() -> dict[str, list[TraceRequest]]:
+    if not TRACES.exists():
+        sys.exit(f"the recorded traces are not at {TRACES}")
+    return {name: _read(TRACES / name) for name in NAMES}
 
 
 def _read(path: Path) -> list[TraceRequest]:
