@@ -13,7 +13,7 @@ from ..testing import FakeEngine
 from .llama import LlamaEngine
 from .run import SYSTEM
 
-SECONDS = 315.0
+SECONDS = 300.0
 FAKE_PREFILL = 20_000  # tokens a second that the FakeEngine pretends to prefill
 
 
