@@ -65,7 +65,9 @@ def folder(path: Path, block_tokens: int = BLOCK_TOKENS) -> list[Block]:
     """
     try:
         return _folder(path, block_tokens)
-    except OSError as error:  # no right to read, a name that is too long, a broken disk
+    except CorpusError:
+        raise
+    except (OSError, ValueError) as error:  # no right to read, a name that cannot be, a broken disk
         raise CorpusError(f"cannot read documents from {str(path)!r}: {error}") from error
 
 

@@ -63,7 +63,7 @@ def test_file_names_may_be_any_bytes(tmp_path):
 
 @pytest.mark.parametrize("name", ["x" * 300, "\x00"])
 def test_names_that_cannot_be(name):
-    with pytest.raises((CorpusError, ValueError)):
+    with pytest.raises(CorpusError):
         folder(Path(name))
 
 
