@@ -336,4 +336,4 @@ def _sound(alignment: Alignment, request: Request) -> Alignment:
 
 
 # Settings that shape the index or belong to the whole pilot.
-_FIXED = frozenset({"capacity_tokens", "max_blocks", "max_namespaces", "history_requests", "on_error", "salt_secret"})
+_FIXED = frozenset(PilotOptions.__annotations__) - frozenset(RequestOptions.__annotations__)

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 from contextpilot_rag import OrderBudget, Settings
 from contextpilot_rag.errors import ContextPilotError, InputError, SettingsError
+from contextpilot_rag.settings import PilotOptions, RequestOptions
 
 
 @pytest.mark.parametrize(
@@ -99,3 +102,8 @@ def test_input_errors_are_value_errors():
     assert issubclass(SettingsError, InputError)
     assert issubclass(InputError, ValueError)
     assert issubclass(InputError, ContextPilotError)
+
+
+def test_every_setting_is_an_option_and_every_option_a_setting():
+    assert set(PilotOptions.__annotations__) == {field.name for field in fields(Settings)}
+    assert set(RequestOptions.__annotations__) < set(PilotOptions.__annotations__)

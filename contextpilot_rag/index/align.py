@@ -46,12 +46,15 @@ def align(request: Request, tree: PrefixTree, tail: Tail | None = None) -> Align
     prefix = tree.heaviest_prefix(blocks, placement)
     gain = prefix.tokens - kept_tokens
     enough = _enough(request)
-    if gain < enough and placement is not None and tree.heaviest_prefix(blocks).tokens - kept_tokens >= enough:
-        refusal = Rule.OVER_BUDGET
-    else:
-        refusal = Rule.BELOW_MIN_GAIN if gain > 0 else Rule.NOTHING_GAINED
+
+    def refused() -> Alignment:
+        # The second search tells only why; it is made only where nothing changes, and only under a limit.
+        if gain < enough and placement is not None and tree.heaviest_prefix(blocks).tokens - kept_tokens >= enough:
+            return as_retrieved(Rule.OVER_BUDGET)
+        return as_retrieved(Rule.BELOW_MIN_GAIN if gain > 0 else Rule.NOTHING_GAINED)
+
     if budget.order == "balanced" and gain < enough:
-        return as_retrieved(refusal)
+        return refused()
     if gain <= 0:
         prefix = Prefix(retrieved[:kept_blocks], kept_tokens)
     rest: Sequence[int] = remaining(len(blocks), prefix.ranks)
@@ -59,7 +62,7 @@ def align(request: Request, tree: PrefixTree, tail: Tail | None = None) -> Align
         rest = tail.arrange(blocks, prefix.ranks, rest)
     order = fit(prefix.ranks, rest, placement)
     if order == retrieved:
-        return as_retrieved(refusal)
+        return refused()
     rule = Rule.PREFIX if gain > 0 else Rule.TAIL
     return Alignment(request, order, len(prefix.ranks), prefix.tokens, kept_tokens, rule)
 
