@@ -7,6 +7,7 @@ ContextPilotError
 │   ├── SettingsError             an unknown setting, or a value out of range
 │   ├── CorpusError               no documents or questions where there should be some
 │   └── RetrievalError            a retriever's raw result that does not fit the blocks it came with
+├── MissingPackage(ImportError)    an optional package is not installed; the message says which
 ├── IndexFailed                   the context index broke; only raised with ``on_error="raise"``
 └── EngineError                   the engine did not do its part
     ├── EngineUnreachable         nothing answers at its address
@@ -47,6 +48,10 @@ class RetrievalError(InputError):
 
 class TraceError(InputError):
     """A recorded trace, or its block lengths, cannot be read; the message says where."""
+
+
+class MissingPackage(ContextPilotError, ImportError):
+    """An optional package is needed for this and is not installed."""
 
 
 class IndexFailed(ContextPilotError):

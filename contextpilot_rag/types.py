@@ -145,6 +145,7 @@ class Rule(str, Enum):
     OVER_BUDGET = "over_budget"
     BELOW_MIN_GAIN = "below_min_gain"
     PREFIX = "prefix"
+    PLANNED = "planned"
     TAIL = "tail"
     FAILED_OPEN = "failed_open"
 
@@ -190,6 +191,7 @@ class Alignment:
             Rule.BELOW_MIN_GAIN: f"less than min_gain ({self.request.budget.min_gain:.0%} of {total} tokens) to gain",
             Rule.PREFIX: f"the first {self.cached_blocks} blocks are believed cached: {gain} tokens "
             f"({share} of the blocks) gained",
+            Rule.PLANNED: "requests that follow in the plan share the first blocks of this order",
             Rule.TAIL: "nothing more is cached, but requests like the recent ones can share more of this order",
             Rule.FAILED_OPEN: "the index failed; the retriever's order was kept",
         }[self.rule]

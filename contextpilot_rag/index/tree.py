@@ -205,6 +205,20 @@ class PrefixTree:
         self._by_use.clear()
         self.tokens = self.blocks = 0
 
+    def copy(self, capacity_tokens: int | None = None, max_blocks: int = 1_000_000) -> PrefixTree:
+        """A tree of its own with the same sequences, used in the same order, and with limits of its own."""
+        other = PrefixTree(capacity_tokens, max_blocks)
+        twin = {self._root: other._root}
+        for node in reversed(self._by_use):  # a node stands before its parent: parents first, then
+            parent = twin[node.parent]
+            twin[node] = copied = _Node(parent, node.blocks.copy(), node.weights.copy())
+            copied.used_at = node.used_at
+            parent.adopt(copied)
+        for node in self._by_use:
+            other._by_use[twin[node]] = None
+        other.tokens, other.blocks, other._clock = self.tokens, self.blocks, self._clock
+        return other
+
     def paths(self) -> Iterator[list[Hashable]]:
         """Every root-to-leaf sequence of block keys, for tests and for looking at a tree."""
         for node in self._by_use:
