@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from . import errors
 from ._version import __version__
+from .async_pilot import AsyncContextPilot
+from .batch import Plan
 from .index.local import ContextIndex, LocalIndex
-from .pilot import AsyncContextPilot, ContextPilot
+from .pilot import ContextPilot
 from .prompt.prompt import AlignedPrompt
 from .settings import Settings
 from .types import Alignment, Block, BlockRef, Context, IndexStats, Namespace, OrderBudget, Request, Rule, Usage
@@ -30,6 +32,7 @@ __all__ = [
     "LocalIndex",
     "Namespace",
     "OrderBudget",
+    "Plan",
     "Request",
     "Rule",
     "Settings",

@@ -8,9 +8,10 @@ from typing import Any
 
 from .errors import ConflictingBlocks, InvalidBlock, SettingsError
 from .identity import block_key
-from .types import Block, Namespace, short
+from .types import Block, Context, Namespace, short
 
 BlockLike = Block | str | tuple[Hashable, str] | Mapping[str, Any]
+ContextLike = Context | Iterable[BlockLike]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,24 @@ def _block(given: object, rank: int) -> Block:
         f"block {rank} of the request: give a Block, a text, an (id, text) pair or a mapping with 'text', "
         f"not {type(given).__name__}"
     )
+
+
+def keyed_contexts(
+    contexts: Mapping[Hashable, ContextLike] | Iterable[ContextLike],
+) -> list[tuple[Hashable, ContextLike]]:
+    """The contexts of a batch with their keys; those of a sequence are numbered.
+
+    Raises:
+        InvalidBlock: no collection of contexts.
+
+    >>> keyed_contexts([["a"], ["b"]])
+    [(0, ['a']), (1, ['b'])]
+    """
+    if isinstance(contexts, Mapping):
+        return list(contexts.items())
+    if isinstance(contexts, str | bytes | Context) or not isinstance(contexts, Iterable):
+        raise InvalidBlock(f"contexts must be a mapping or a sequence of contexts, not one {type(contexts).__name__}")
+    return list(enumerate(contexts))
 
 
 def namespace_of(value: Namespace | str | None) -> Namespace:

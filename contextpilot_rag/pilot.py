@@ -1,24 +1,26 @@
-"""ContextPilot: the one object most people use, and AsyncContextPilot, the same for async code."""
+"""ContextPilot: the one object most people use."""
 
 from __future__ import annotations
 
 import logging
 import operator
 import threading
-from collections.abc import Hashable, Iterable, Mapping
+import time
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from .batch import Plan
 from .engines.usage import usage_of
-from .errors import IndexFailed, InputError, SettingsError
+from .errors import ConflictingBlocks, IndexFailed, InputError, InvalidBlock, SettingsError
 from .identity import cache_salt
 from .index.local import ContextIndex, LocalIndex
-from .intake import BlockLike, distinct, namespace_of
+from .index.watch import Report, Watch
+from .intake import BlockLike, ContextLike, distinct, keyed_contexts, namespace_of
 from .prompt.prompt import AlignedPrompt
 from .settings import PilotOptions, RequestOptions, Settings
 from .tokens import CountTokens, TokenCounter, Tokenizer
-from .types import Alignment, BlockRef, Context, IndexStats, Namespace, Request, Rule, Usage, plain_text
-from .waiting import AlignmentWindow
+from .types import Alignment, BlockRef, Context, IndexStats, Namespace, Request, Rule, Usage, plain_text, short
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -139,14 +141,55 @@ class ContextPilot:
         alignment = self._aligned(prepared.request)
         if alignment is None:
             return prepared
-        return replace(
-            prepared,
-            order=alignment.order,
-            cached_blocks=alignment.cached_blocks,
-            predicted_cached_tokens=alignment.predicted_cached_tokens,
-            retrieved_cached_tokens=alignment.retrieved_cached_tokens,
-            rule=alignment.rule,
-        )
+        return _decided(prepared, alignment)
+
+    def plan(
+        self,
+        contexts: Mapping[Hashable, ContextLike] | Iterable[ContextLike],
+        *,
+        index: ContextIndex | None = None,
+        namespace: Namespace | str | None = None,
+        time_budget: float | None = None,
+        ceiling: bool = False,
+        progress: Report | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> Plan[AlignedPrompt]:
+        """Choose the orders of a whole batch, and the order of sending; `run` sends it.
+
+        Nothing is taken as sent. Contexts without a question of their own get none.
+
+        Args:
+            contexts: by your own keys, which come back as ``alignment.request.key``; or one after another, then the
+                keys are 0, 1, 2, ... Each is a `Context`, or blocks as `align` takes them.
+            index: start from what it believes to be cached, such as ``pilot.index``. None: from an empty cache.
+            namespace: of the whole batch; None: the pilot's.
+            time_budget: seconds. All of them are used, and the best plan found by then is returned. None: as long as it
+                takes, about a millisecond for each context.
+            ceiling: also work out what no plan of this batch can pass; slow for very many contexts.
+            progress: is told what is being done, how much of it is done, and how much there is at most.
+            **options: as for `align`.
+
+        Raises:
+            InvalidBlock: something that is no context; the message says which.
+            ConflictingBlocks: one id with two texts in a context.
+            SettingsError: an unknown setting, or a value it cannot have.
+            IndexFailed: planning broke, and ``on_error="raise"`` was asked for. Otherwise the plan is as retrieved.
+
+        >>> pilot = ContextPilot()
+        >>> plan = pilot.plan({"q1": ["Slices.", "Steps."], "q2": ["Copies."], "q3": ["Steps.", "Sets."]}, min_gain=0)
+        >>> [alignment.request.key for alignment in plan]
+        ['q1', 'q3', 'q2']
+        """
+        keyed = keyed_contexts(contexts)
+        if time_budget is not None and not (isinstance(time_budget, int | float) and time_budget >= 0):
+            raise SettingsError(f"time_budget must be a number of seconds, 0 or more, not {time_budget!r}")
+        prepared = []
+        for key, context in keyed:
+            try:
+                prepared.append(self.prepare(context, namespace=namespace, key=key, **options))
+            except (InvalidBlock, ConflictingBlocks) as error:
+                raise type(error)(f"context {short(key)}: {error}") from None
+        return self._planned(prepared, index, time_budget, ceiling, progress)
 
     def predict(self, prepared: AlignedPrompt) -> int:
         """Tokens of a prepared request that would be cached if it were sent now. Nothing is taken as sent."""
@@ -221,6 +264,29 @@ class ContextPilot:
             self._failed(raised)
             return None
 
+    def _planned(
+        self,
+        prepared: Sequence[AlignedPrompt],
+        index: ContextIndex | None,
+        time_budget: float | None,
+        ceiling: bool,
+        progress: Report | None,
+    ) -> Plan[AlignedPrompt]:
+        from .index.plan import plan_batch  # numpy is not loaded before it is needed
+
+        ends = None if time_budget is None else time.monotonic() + time_budget
+        watch = Watch(None if ends is None else lambda: time.monotonic() >= ends, progress)
+        try:
+            requests = [prompt.request for prompt in prepared]
+            cached = (lambda _: None) if index is None else index.tree
+            plan = plan_batch(requests, cached, watch=watch, ceiling=ceiling)
+            prompts = {id(prompt.request): prompt for prompt in prepared}
+            decided = tuple([_decided(prompts[id(alignment.request)], alignment) for alignment in plan])
+            return Plan(decided, plan.sources, plan.ceiling_tokens, plan.complete)
+        except Exception as error:  # noqa: BLE001  fails open: the requests can be sent all the same
+            self._failed(error)
+            return Plan(tuple(prepared), (-1,) * len(prepared), None, complete=False)
+
     def _failed(self, error: Exception) -> None:
         self._count_failure(error)
         if self.settings.on_error == "raise":
@@ -238,84 +304,16 @@ class ContextPilot:
             )
 
 
-class AsyncContextPilot:
-    """`ContextPilot` for async code: the same words, awaited.
-
-    Args:
-        index: as for `ContextPilot`.
-        **options: as for `ContextPilot`.
-
-    >>> import asyncio
-    >>> alignment = asyncio.run(AsyncContextPilot().align(["Slices count from zero."], "Where do slices start?"))
-    >>> alignment.changed
-    False
-    """
-
-    def __init__(
-        self,
-        index: str | ContextIndex = "embedded",
-        *,
-        namespace: Namespace | str | None = None,
-        tokenizer: Tokenizer | CountTokens | None = None,
-        settings: Settings | None = None,
-        **options: Unpack[PilotOptions],
-    ) -> None:
-        # The embedded index answers in a fraction of a millisecond and does no input or output: it needs no thread.
-        self._pilot = ContextPilot(index, namespace=namespace, tokenizer=tokenizer, settings=settings, **options)
-
-    @property
-    def settings(self) -> Settings:
-        """The settings in force."""
-        return self._pilot.settings
-
-    @property
-    def failures(self) -> int:
-        """How often the index failed and the retriever's order went out."""
-        return self._pilot.failures
-
-    async def align(
-        self,
-        blocks: Iterable[BlockLike],
-        question: str = "",
-        *,
-        namespace: Namespace | str | None = None,
-        key: Hashable = None,
-        **options: Unpack[RequestOptions],
-    ) -> AlignedPrompt:
-        """As `ContextPilot.align`."""
-        return self._pilot.align(blocks, question, namespace=namespace, key=key, **options)
-
-    def window(self, size: int = 16, max_wait: float = 0.02, max_overtaken: int | None = None) -> AlignmentWindow:
-        """A window of waiting requests, of which the one with the longest cached prefix goes first.
-
-        Args:
-            size: how many wait before one has to go.
-            max_wait: seconds that a request waits at most.
-            max_overtaken: how often a request may be overtaken; None: four times the size.
-
-        Raises:
-            SettingsError: a size below 1, or a negative bound.
-
-        >>> import asyncio
-        >>> async def ask(pilot):
-        ...     async with pilot.window(size=16, max_wait=0.02) as window:
-        ...         return await window.align(["Slices count from zero."], "Where do slices start?")
-        >>> asyncio.run(ask(AsyncContextPilot())).question
-        'Where do slices start?'
-        """
-        return AlignmentWindow(self._pilot, size, max_wait, max_overtaken)
-
-    async def observe(self, alignment: Alignment, response: object) -> Usage | None:
-        """As `ContextPilot.observe`."""
-        return self._pilot.observe(alignment, response)
-
-    async def forget(self, namespace: Namespace | str | None = None) -> None:
-        """As `ContextPilot.forget`."""
-        self._pilot.forget(namespace)
-
-    async def stats(self) -> IndexStats:
-        """As `ContextPilot.stats`."""
-        return self._pilot.stats()
+def _decided(prepared: AlignedPrompt, alignment: Alignment) -> AlignedPrompt:
+    """A prepared prompt with the order that was chosen for its request."""
+    return replace(
+        prepared,
+        order=alignment.order,
+        cached_blocks=alignment.cached_blocks,
+        predicted_cached_tokens=alignment.predicted_cached_tokens,
+        retrieved_cached_tokens=alignment.retrieved_cached_tokens,
+        rule=alignment.rule,
+    )
 
 
 def _sound(alignment: Alignment, request: Request) -> Alignment:

@@ -26,6 +26,14 @@ class ContextIndex(Protocol):
         """Tokens of the request that would be cached if it were sent now, in the best order its budget allows."""
         ...
 
+    def sent(self, alignment: Alignment) -> None:
+        """Take a request as sent in an order that was not chosen here: a plan's."""
+        ...
+
+    def tree(self, namespace: Namespace) -> PrefixTree | None:
+        """A copy of what is believed to be cached for a namespace, for a plan to start from; None: not known."""
+        ...
+
     def observe(self, alignment: Alignment, usage: Usage) -> None:
         """Learn what the engine reported for a request that was aligned here."""
         ...
@@ -102,12 +110,7 @@ class LocalIndex:
             else:
                 alignment = align(request, share.tree)
             share.tree.insert([request.blocks[rank] for rank in alignment.order])
-        with self._lock:
-            self._rules[alignment.rule.value] += 1
-            self._counts["changed"] += alignment.changed
-            self._counts["block_tokens"] += request.tokens
-            self._counts["predicted"] += alignment.predicted_cached_tokens
-            self._counts["retrieved"] += alignment.retrieved_cached_tokens
+        self._count(alignment)
         return alignment
 
     def predict(self, request: Request) -> int:
@@ -118,6 +121,23 @@ class LocalIndex:
             return 0
         with share.lock:
             return align(request, share.tree).predicted_cached_tokens
+
+    def sent(self, alignment: Alignment) -> None:
+        """Take a request as sent in an order that was not chosen here."""
+        request = alignment.request
+        share = self._share(request.namespace)
+        with share.lock:
+            share.tree.insert([request.blocks[rank] for rank in alignment.order])
+        self._count(alignment)
+
+    def tree(self, namespace: Namespace) -> PrefixTree | None:
+        """A copy of a namespace's tree; None if the namespace has none."""
+        with self._lock:
+            share = self._shares.get(namespace)
+        if share is None:
+            return None
+        with share.lock:
+            return share.tree.copy(self._capacity_tokens, self._max_blocks)
 
     def observe(self, alignment: Alignment, usage: Usage) -> None:
         """Count what the engine reported, and mark the request's path as used just now."""
@@ -159,6 +179,14 @@ class LocalIndex:
             tree_tokens=sum(tree.tokens for tree in trees),
             rules=rules,
         )
+
+    def _count(self, alignment: Alignment) -> None:
+        with self._lock:
+            self._rules[alignment.rule.value] += 1
+            self._counts["changed"] += alignment.changed
+            self._counts["block_tokens"] += alignment.request.tokens
+            self._counts["predicted"] += alignment.predicted_cached_tokens
+            self._counts["retrieved"] += alignment.retrieved_cached_tokens
 
     def _new_tail(self) -> Tail:
         history = History(self._history)

@@ -1,0 +1,124 @@
+"""AsyncContextPilot: `ContextPilot` for async code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from .batch import Plan
+from .index.local import ContextIndex
+from .index.watch import Report
+from .intake import BlockLike, ContextLike
+from .pilot import ContextPilot
+from .prompt.prompt import AlignedPrompt
+from .settings import PilotOptions, RequestOptions, Settings
+from .tokens import CountTokens, Tokenizer
+from .types import Alignment, IndexStats, Namespace, Usage
+from .waiting import AlignmentWindow
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class AsyncContextPilot:
+    """`ContextPilot` for async code: the same words, awaited.
+
+    Args:
+        index: as for `ContextPilot`.
+        **options: as for `ContextPilot`.
+
+    >>> import asyncio
+    >>> alignment = asyncio.run(AsyncContextPilot().align(["Slices count from zero."], "Where do slices start?"))
+    >>> alignment.changed
+    False
+    """
+
+    def __init__(
+        self,
+        index: str | ContextIndex = "embedded",
+        *,
+        namespace: Namespace | str | None = None,
+        tokenizer: Tokenizer | CountTokens | None = None,
+        settings: Settings | None = None,
+        **options: Unpack[PilotOptions],
+    ) -> None:
+        # The embedded index answers in a fraction of a millisecond and does no input or output: it needs no thread.
+        self._pilot = ContextPilot(index, namespace=namespace, tokenizer=tokenizer, settings=settings, **options)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self._pilot.settings
+
+    @property
+    def failures(self) -> int:
+        """How often the index failed and the retriever's order went out."""
+        return self._pilot.failures
+
+    async def align(
+        self,
+        blocks: Iterable[BlockLike],
+        question: str = "",
+        *,
+        namespace: Namespace | str | None = None,
+        key: Hashable = None,
+        **options: Unpack[RequestOptions],
+    ) -> AlignedPrompt:
+        """As `ContextPilot.align`."""
+        return self._pilot.align(blocks, question, namespace=namespace, key=key, **options)
+
+    async def plan(
+        self,
+        contexts: Mapping[Hashable, ContextLike] | Iterable[ContextLike],
+        *,
+        index: ContextIndex | None = None,
+        namespace: Namespace | str | None = None,
+        time_budget: float | None = None,
+        ceiling: bool = False,
+        progress: Report | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> Plan[AlignedPrompt]:
+        """As `ContextPilot.plan`, in a thread of its own: planning a large batch takes seconds."""
+        return await asyncio.to_thread(
+            self._pilot.plan,
+            contexts,
+            index=index,
+            namespace=namespace,
+            time_budget=time_budget,
+            ceiling=ceiling,
+            progress=progress,
+            **options,
+        )
+
+    def window(self, size: int = 16, max_wait: float = 0.02, max_overtaken: int | None = None) -> AlignmentWindow:
+        """A window of waiting requests, of which the one with the longest cached prefix goes first.
+
+        Args:
+            size: how many wait before one has to go.
+            max_wait: seconds that a request waits at most.
+            max_overtaken: how often a request may be overtaken; None: four times the size.
+
+        Raises:
+            SettingsError: a size below 1, or a negative bound.
+
+        >>> import asyncio
+        >>> async def ask(pilot):
+        ...     async with pilot.window(size=16, max_wait=0.02) as window:
+        ...         return await window.align(["Slices count from zero."], "Where do slices start?")
+        >>> asyncio.run(ask(AsyncContextPilot())).question
+        'Where do slices start?'
+        """
+        return AlignmentWindow(self._pilot, size, max_wait, max_overtaken)
+
+    async def observe(self, alignment: Alignment, response: object) -> Usage | None:
+        """As `ContextPilot.observe`."""
+        return self._pilot.observe(alignment, response)
+
+    async def forget(self, namespace: Namespace | str | None = None) -> None:
+        """As `ContextPilot.forget`."""
+        self._pilot.forget(namespace)
+
+    async def stats(self) -> IndexStats:
+        """As `ContextPilot.stats`."""
+        return self._pilot.stats()
