@@ -54,6 +54,50 @@ def order_online(contexts: Sequence[Sequence[str]]) -> tuple[list[list[str]], in
     return answer["orders"], answer["failed"], answer["microseconds"]
 
 
+def order_offline(contexts: Sequence[Sequence[str]]) -> tuple[list[int], list[list[str]], float, float]:
+    """What the peer makes of contexts that are all known.
+
+    Args:
+        contexts: the block ids of each request, best first, without repeats.
+
+    Returns:
+        The positions of the contexts in its order of sending, their orders, the seconds that it took and the megabytes
+        that its process took at most.
+
+    Raises:
+        RuntimeError: it lost or changed something.
+    """
+    result = subprocess.run(
+        [str(environment()), __file__, "offline"],
+        input=json.dumps(contexts),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answer = json.loads(result.stdout.splitlines()[-1])
+    sending, orders = answer["sending"], answer["orders"]
+    if sorted(sending) != list(range(len(contexts))) or any(
+        sorted(order) != sorted(contexts[position]) for position, order in zip(sending, orders, strict=True)
+    ):
+        raise RuntimeError("the peer's plan is no order of these contexts")
+    return sending, orders, answer["seconds"], answer["megabytes"]
+
+
+def _drive_offline() -> None:
+    """Runs in the peer's environment."""
+    import resource
+
+    contexts = json.load(sys.stdin)
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        from contextpilot import ContextPilot  # type: ignore[import-not-found]
+
+        started = time.perf_counter()
+        orders, sending = ContextPilot(use_gpu=False).reorder([list(context) for context in contexts])
+        seconds = time.perf_counter() - started
+    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    print(json.dumps({"orders": orders, "sending": sending, "seconds": seconds, "megabytes": megabytes}))
+
+
 def _drive() -> None:
     """Runs in the peer's environment."""
     contexts = json.load(sys.stdin)
@@ -82,4 +126,7 @@ def _drive() -> None:
 
 
 if __name__ == "__main__":
-    _drive()
+    if sys.argv[1:] == ["offline"]:
+        _drive_offline()
+    else:
+        _drive()

@@ -1,4 +1,4 @@
-"""The command line: ``contextpilot-rag demo | replay``."""
+"""The command line: ``contextpilot-rag demo | replay | plan``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from . import replay_command
+from . import plan_command, replay_command
 from ._version import __version__
 from .errors import ContextPilotError
 from .settings import Order
@@ -41,6 +41,9 @@ def _parser() -> argparse.ArgumentParser:
     trace = commands.add_parser("replay", help="what would a recorded trace have saved?")
     replay_command.add_arguments(trace)
     trace.set_defaults(run=_replay)
+    batch = commands.add_parser("plan", help="orders for a whole batch, and the order of sending")
+    plan_command.add_arguments(batch)
+    batch.set_defaults(run=_plan)
     return parser
 
 
@@ -92,6 +95,11 @@ def _add_demo(demo: argparse.ArgumentParser) -> None:
 
 def _replay(options: argparse.Namespace) -> int:
     print(replay_command.run(options))  # noqa: T201
+    return 0
+
+
+def _plan(options: argparse.Namespace) -> int:
+    print(plan_command.run(options))  # noqa: T201
     return 0
 
 

@@ -17,10 +17,8 @@ _NOISE = 0.05  # how far weights are bent for another attempt, as a share
 _SCALE = 64  # bent weights are whole numbers, too
 
 
-def grow(forest: SetForest, worth: Worth, watch: Watch | None = None, piece: int = PIECE) -> SetForest:
+def grow(forest: SetForest, worth: Worth, watch: Watch, piece: int = PIECE) -> bool:
     """Join the leaves of a forest so that as many tokens as possible are saved.
-
-    With a time limit, all of the time is used: more attempts, and the best of them.
 
     Args:
         forest: leaves that are not joined yet; is changed.
@@ -29,21 +27,50 @@ def grow(forest: SetForest, worth: Worth, watch: Watch | None = None, piece: int
         piece: more trees than this are not compared each with each.
 
     Returns:
-        The forest, or another one over the same leaves.
+        Whether there was time for all of it.
     """
-    watch = watch or Watch()
     if forest.leaves <= MOST_LEAVES:
         best_forest(forest, worth)
-        return forest
+        return True
     watch.begin("merging", forest.leaves - 1)
     _merge(forest, worth, watch, piece)
-    if worth.min_gain:
-        return forest  # a join that was worth it need not be after a move
-    watch.begin("refining", 2 * forest.leaves)
-    _refine(forest, worth, watch, piece)
-    if watch.limited and forest.leaves <= piece:
-        forest = _attempt_more(forest, worth, watch)
-    return forest
+    if not worth.min_gain:  # else a join that was worth it need not be after a move
+        watch.begin("refining", 2 * forest.leaves)
+        _refine(forest, worth, watch, piece)
+    return not watch.was_late
+
+
+class Attempts:
+    """More of the same, from slightly other starts: merge under bent weights, refine under the true ones.
+
+    Args:
+        forest: the best one so far.
+        worth: what counts.
+        piece: as for `grow`.
+    """
+
+    def __init__(self, forest: SetForest, worth: Worth, piece: int = PIECE) -> None:
+        self.best = forest
+        self.useful = MOST_LEAVES < forest.leaves <= piece and not worth.min_gain
+        self._worth = worth
+        self._number = 0
+        self._numbers = np.random.default_rng(0)
+
+    def once(self, watch: Watch) -> None:
+        """Try to find a forest that saves more; the first time, by refining the one that there is to the end."""
+        best, worth = self.best, self._worth
+        watch.begin(f"attempt {self._number}", 3 * best.leaves)
+        if self._number == 0:
+            refine(best, best.standing(), worth, 0, watch.late)
+        else:
+            bent = np.exp(_NOISE * self._numbers.standard_normal(len(best.weights))) * np.asarray(best.weights) * _SCALE
+            other = SetForest(best.blocks[: best.leaves], np.maximum(1, np.round(bent)).astype(int).tolist())
+            merge(other, range(other.leaves), Worth(0, worth.prompt_tokens), late=watch.late)
+            other.reweigh(best.weights)
+            refine(other, other.standing(), worth, 0, watch.late)
+            if _saved(other, worth) > _saved(best, worth):
+                self.best = other
+        self._number += 1
 
 
 def _merge(forest: SetForest, worth: Worth, watch: Watch, piece: int) -> None:
@@ -82,26 +109,6 @@ def _subtrees(forest: SetForest, size: int) -> list[list[int]]:
         elif counts[node] > 2:
             found.append(forest.nodes_below(node))
     return found
-
-
-def _attempt_more(best: SetForest, worth: Worth, watch: Watch) -> SetForest:
-    """Until it is late: merge under slightly bent weights, refine under the true ones, keep what saves most."""
-    attempt = 0
-    refine(best, best.standing(), worth, 0, watch.late)
-    best_saved = _saved(best, worth)
-    numbers = np.random.default_rng(0)
-    while not watch.was_late:
-        attempt += 1
-        watch.begin(f"attempt {attempt}", 3 * best.leaves)
-        bent = np.exp(_NOISE * numbers.standard_normal(len(best.weights))) * np.asarray(best.weights) * _SCALE
-        other = SetForest(best.blocks[: best.leaves], np.maximum(1, np.round(bent)).astype(int).tolist())
-        merge(other, range(other.leaves), Worth(0, worth.prompt_tokens), late=watch.late)
-        other.reweigh(best.weights)
-        refine(other, other.standing(), worth, 0, watch.late)
-        saved = _saved(other, worth)
-        if saved > best_saved:
-            best, best_saved = other, saved
-    return best
 
 
 def _saved(forest: SetForest, worth: Worth) -> int:

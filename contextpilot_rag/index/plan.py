@@ -20,7 +20,7 @@ from ..types import Alignment, BlockRef, Namespace, OrderBudget, Request, Rule
 from .align import align, placement_rule
 from .ceiling import ceiling_tokens
 from .forest import Blocks, SetForest
-from .grow import PIECE, grow
+from .grow import PIECE, Attempts, grow
 from .layout import lay_out
 from .merge import Worth
 from .reuse import Ints, Sequences
@@ -58,16 +58,20 @@ def plan_batch(
     parts: dict[tuple[Namespace, OrderBudget], list[Request]] = {}
     for request in requests:
         parts.setdefault((request.namespace, request.budget), []).append(request)
+    batches = [_Part(members, budget, cached(namespace)) for (namespace, budget), members in parts.items()]
+    finished = [part.grow(watch, piece) for part in batches]
+    hopeful = [part for part in batches if watch.limited and part.attempts.useful]
+    while hopeful and not watch.was_late:
+        for part in hopeful:
+            part.attempts.once(watch)
     alignments: list[Alignment] = []
     sources: list[int] = []
-    bound = 0
-    for (namespace, budget), members in parts.items():
-        part = _Part(members, budget, cached(namespace))
-        found = part.planned(watch, piece)
+    for part in batches:
+        found = part.planned()
         sources += [source + len(alignments) if source >= 0 else -1 for source in found.sources]
         alignments += found.alignments
-        bound += part.ceiling() if ceiling else 0
-    return Plan(tuple(alignments), tuple(sources), bound if ceiling else None, not watch.was_late)
+    bound = sum(part.ceiling() for part in batches) if ceiling else None
+    return Plan(tuple(alignments), tuple(sources), bound, all(finished))
 
 
 class _Part:
@@ -90,13 +94,28 @@ class _Part:
         self._as_retrieved = Sequences(self._retrieved)
         self._weights = [min(ref.tokens, _MOST_TOKENS) for ref in self._refs]
 
-    def planned(self, watch: Watch, piece: int) -> Plan[Alignment]:
+    def grow(self, watch: Watch, piece: int) -> bool:
+        """Find out what the requests can share; whether there was time for it."""
+        self._member_groups = self._groups()
+        leaves = [frozenset(self._retrieved[group[0]]) for group in self._member_groups]
+        forest = SetForest(leaves, self._weights)
+        min_gain = self._budget.min_gain if self._budget.order == "balanced" else 0.0
+        touched = [sum(self._tokens[member] for member in group) for group in self._member_groups]
+        worth = Worth(min_gain, touched, None if self._tree is None else self._cached)
+        self.attempts = Attempts(forest, worth, piece if self._budget.order != "retrieved" else 0)
+        self._finished = self._budget.order == "retrieved" or grow(forest, worth, watch, piece)
+        return self._finished
+
+    def planned(self) -> Plan[Alignment]:
+        """The orders that save most, in the order of sending."""
         if self._budget.order == "retrieved":
             return self._sent(self._retrieved)
-        orders, trees = self._arranged(watch, piece)
+        hasty = not self._finished and self._budget.order == "throughput"
+        popularity = self._popularity() if hasty else None
+        orders, trees = lay_out(self.attempts.best, self._member_groups, self._retrieved, self._first, popularity)
         if placement_rule(self._budget) is not None:
             return self._sent(self._within_limits(Sequences(orders).sending.tolist()))
-        idle = self._trees_without_gain(orders, trees)
+        idle = set() if hasty else self._trees_without_gain(orders, trees)
         if idle:  # where nothing is gained, nothing is touched
             orders = [
                 retrieved if tree in idle else order
@@ -109,17 +128,6 @@ class _Part:
         return ceiling_tokens(
             [frozenset(order) for order in self._retrieved], [ref.tokens for ref in self._refs], cached
         )
-
-    def _arranged(self, watch: Watch, piece: int) -> tuple[list[tuple[int, ...]], list[int]]:
-        """The orders that save most, and which tree each is of."""
-        groups = self._groups()
-        leaves = [frozenset(self._retrieved[group[0]]) for group in groups]
-        min_gain = self._budget.min_gain if self._budget.order == "balanced" else 0.0
-        touched = [sum(self._tokens[member] for member in group) for group in groups]
-        worth = Worth(min_gain, touched, None if self._tree is None else self._cached)
-        forest = grow(SetForest(leaves, self._weights), worth, watch, piece)
-        unfinished = watch.was_late and not min_gain
-        return lay_out(forest, groups, self._retrieved, self._first, self._popularity() if unfinished else None)
 
     def _groups(self) -> list[list[int]]:
         """Requests with the same blocks, together; where that alone is not worth a new order, with the same order."""
