@@ -131,8 +131,8 @@ def costs() -> str:
     ]
     headings = ["who", "hit ratio", "seconds", "times ours", "peak memory of its process, MB"]
     return (
-        "2,000 contexts of 15 blocks, drawn by Zipf 1.0 from 600 blocks of 100 tokens, seed 0; nothing but the planning "
-        f"is timed.\n\n{table(headings, rows)}"
+        "2,000 contexts of 15 blocks, drawn by Zipf 1.0 from 600 blocks of 100 tokens, seed 0; only planning is "
+        f"timed.\n\n{table(headings, rows)}"
     )
 
 

@@ -90,7 +90,7 @@ class Plan(Generic[AlignmentT_co]):
         0 requests, 0 tokens of blocks
         as retrieved   0.0 % of the tokens found in the cache
         as planned     0.0 %, 0.0 % of the prefill saved
-        another order for 0 requests; the three best blocks move 0.0 places
+        another order for 0 of 0 requests; the three best blocks move 0.0 places
         """
         before = _share(self.retrieved_cached_tokens, self.tokens)
         saved = _share(self.predicted_cached_tokens - self.retrieved_cached_tokens, self.tokens * (1 - before))
@@ -98,7 +98,8 @@ class Plan(Generic[AlignmentT_co]):
             f"{len(self):,} requests, {self.tokens:,} tokens of blocks",
             f"as retrieved {before:>6.1%} of the tokens found in the cache".replace("%", " %"),
             f"as planned   {self.hit_ratio:>6.1%}, {saved:.1%} of the prefill saved".replace("%", " %"),
-            f"another order for {self.changed:,} requests; the three best blocks move {self.displacement:.1f} places",
+            f"another order for {self.changed:,} of {len(self):,} requests; "
+            f"the three best blocks move {self.displacement:.1f} places",
         ]
         if self.ceiling is not None:
             lines.append(f"no plan can pass {self.ceiling:.1%}".replace("%", " %"))
