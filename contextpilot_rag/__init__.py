@@ -16,6 +16,7 @@ from .batch import Plan
 from .index.local import ContextIndex, LocalIndex
 from .pilot import ContextPilot
 from .prompt.prompt import AlignedPrompt
+from .results import RunReport, RunResult
 from .settings import Settings
 from .types import Alignment, Block, BlockRef, Context, IndexStats, Namespace, OrderBudget, Request, Rule, Usage
 
@@ -35,6 +36,8 @@ __all__ = [
     "Plan",
     "Request",
     "Rule",
+    "RunReport",
+    "RunResult",
     "Settings",
     "Usage",
     "__version__",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .batch import Plan
 from .index.local import ContextIndex
@@ -12,6 +13,7 @@ from .index.watch import Report
 from .intake import BlockLike, ContextLike
 from .pilot import ContextPilot
 from .prompt.prompt import AlignedPrompt
+from .results import RunReport
 from .settings import PilotOptions, RequestOptions, Settings
 from .tokens import CountTokens, Tokenizer
 from .types import Alignment, IndexStats, Namespace, Usage
@@ -19,6 +21,8 @@ from .waiting import AlignmentWindow
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from .sending import Client
 
 
 class AsyncContextPilot:
@@ -87,6 +91,34 @@ class AsyncContextPilot:
             namespace=namespace,
             time_budget=time_budget,
             ceiling=ceiling,
+            progress=progress,
+            **options,
+        )
+
+    async def run(  # noqa: PLR0913  all but two by name
+        self,
+        plan: Plan[AlignedPrompt],
+        client: Client,
+        *,
+        concurrency: int = 8,
+        system: str | None = None,
+        model: str | None = None,
+        results: str | Path | None = None,
+        retries: int = 5,
+        give_up_after: int = 20,
+        progress: bool = False,
+        **options: Any,  # noqa: ANN401
+    ) -> RunReport:
+        """As `ContextPilot.run`."""
+        return await self._pilot.run(
+            plan,
+            client,
+            concurrency=concurrency,
+            system=system,
+            model=model,
+            results=results,
+            retries=retries,
+            give_up_after=give_up_after,
             progress=progress,
             **options,
         )

@@ -98,8 +98,10 @@ class Plan(Generic[AlignmentT_co]):
             f"{len(self):,} requests, {self.tokens:,} tokens of blocks",
             f"as retrieved {before:>6.1%} of the tokens found in the cache".replace("%", " %"),
             f"as planned   {self.hit_ratio:>6.1%}, {saved:.1%} of the prefill saved".replace("%", " %"),
-            f"another order for {self.changed:,} of {len(self):,} requests; "
-            f"the three best blocks move {self.displacement:.1f} places",
+            (
+                f"another order for {self.changed:,} of {len(self):,} requests; "
+                f"the three best blocks move {self.displacement:.1f} places"
+            ),
         ]
         if self.ceiling is not None:
             lines.append(f"no plan can pass {self.ceiling:.1%}".replace("%", " %"))

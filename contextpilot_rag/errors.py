@@ -6,12 +6,15 @@ ContextPilotError
 │   ├── ConflictingBlocks         one id with two different texts in one request
 │   ├── SettingsError             an unknown setting, or a value out of range
 │   ├── CorpusError               no documents or questions where there should be some
-│   └── RetrievalError            a retriever's raw result that does not fit the blocks it came with
+│   ├── RetrievalError            a retriever's raw result that does not fit the blocks it came with
+│   ├── TraceError                a recorded trace that cannot be read
+│   └── ResultsError              a file of results that cannot be read or written, or is another batch's
 ├── MissingPackage(ImportError)    an optional package is not installed; the message says which
 ├── IndexFailed                   the context index broke; only raised with ``on_error="raise"``
 └── EngineError                   the engine did not do its part
     ├── EngineUnreachable         nothing answers at its address
     ├── EngineRefused             it answered with an error status
+    ├── EngineBrokeOff            its answer ended before it was complete
     └── EngineUnavailable         a local engine cannot be started here
 """
 
@@ -46,8 +49,20 @@ class RetrievalError(InputError):
     """A retriever's raw result does not fit the blocks it came with."""
 
 
+class TextTooLong(InputError):
+    """A text is longer than ``max_text`` allows."""
+
+
+class BrokenHint(InputError):
+    """A location hint points to nothing: the text was not made here, or what it points to is gone."""
+
+
 class TraceError(InputError):
     """A recorded trace, or its block lengths, cannot be read; the message says where."""
+
+
+class ResultsError(InputError):
+    """A file of results cannot be read or written, or holds another batch's; the message says where."""
 
 
 class MissingPackage(ContextPilotError, ImportError):
@@ -71,11 +86,17 @@ class EngineRefused(EngineError):
 
     Attributes:
         status: the HTTP status, or None where the engine gave none.
+        retry_after: seconds that it asked to be left alone for, or None.
     """
 
-    def __init__(self, message: str, status: int | None = None) -> None:
+    def __init__(self, message: str, status: int | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.retry_after = retry_after
+
+
+class EngineBrokeOff(EngineError):
+    """The engine's answer ended before it was complete."""
 
 
 class EngineUnavailable(EngineError):

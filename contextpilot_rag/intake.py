@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .dedup.units import normal
 from .errors import ConflictingBlocks, InvalidBlock, SettingsError
 from .identity import block_key
 from .types import Block, Context, Namespace, short
@@ -29,8 +30,13 @@ class Distinct:
     aliases: tuple[tuple[Hashable, ...], ...]
 
 
-def distinct(blocks: Iterable[BlockLike]) -> Distinct:
+def distinct(blocks: Iterable[BlockLike], normalise: bool = False) -> Distinct:
     """Each text once, at its best rank, with all the ids it came under.
+
+    Args:
+        blocks: best first.
+        normalise: texts that differ only in line ends, Unicode form or blanks at the ends of lines are the same; the
+            first is kept as it is.
 
     Raises:
         InvalidBlock: something that is no block; the message says which one and why.
@@ -41,25 +47,28 @@ def distinct(blocks: Iterable[BlockLike]) -> Distinct:
     """
     if isinstance(blocks, str | bytes | Mapping) or not isinstance(blocks, Iterable):
         raise InvalidBlock(f"blocks must be a sequence of blocks, not one {type(blocks).__name__}")
-    found: dict[bytes, Block] = {}
+    found: dict[bytes, tuple[bytes, Block]] = {}  # by the hash of the text that counts
     aliases: dict[bytes, dict[Hashable, None]] = {}  # a text without any id goes by its hash
     key_of_id: dict[Hashable, bytes] = {}
     for rank, given in enumerate(blocks):
         block = _block(given, rank)
-        key = block_key(block.text)
-        found.setdefault(key, block)
-        names = aliases.setdefault(key, {})
+        counts = normal(block.text) if normalise else block.text
+        same = block_key(counts)
+        if same not in found:
+            found[same] = (same if counts is block.text else block_key(block.text), block)
+        names = aliases.setdefault(same, {})
         if block.id is None:
             continue
         name = block.id
-        if key_of_id.setdefault(name, key) != key:
+        if key_of_id.setdefault(name, same) != same:
             raise ConflictingBlocks(
                 f"block {rank} of the request: id {short(name)} came before with another text "
                 "(give each chunk its own id)"
             )
         names.setdefault(name)
-    ids = tuple(tuple(names) or (key.hex(),) for key, names in aliases.items())
-    return Distinct(tuple(found.values()), tuple(found), ids)
+    keys = tuple(key for key, _ in found.values())
+    ids = tuple(tuple(names) or (key.hex(),) for key, names in zip(keys, aliases.values(), strict=True))
+    return Distinct(tuple(block for _, block in found.values()), keys, ids)
 
 
 def _block(given: object, rank: int) -> Block:

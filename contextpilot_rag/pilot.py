@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import logging
-import operator
 import threading
 import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .batch import Plan
+from .conversation import Conversation, Conversations, left_out, opened
+from .deciding import decided, plan_prompts, sound
+from .dedup.messages import Messages
 from .engines.usage import usage_of
 from .errors import ConflictingBlocks, IndexFailed, InputError, InvalidBlock, SettingsError
-from .identity import cache_salt
+from .identity import block_key, cache_salt
 from .index.local import ContextIndex, LocalIndex
 from .index.watch import Report, Watch
 from .intake import BlockLike, ContextLike, distinct, keyed_contexts, namespace_of
 from .prompt.prompt import AlignedPrompt
+from .results import RunReport
+from .run_options import RunOptions
+from .sending import send_plan
 from .settings import PilotOptions, RequestOptions, Settings
 from .tokens import CountTokens, TokenCounter, Tokenizer
 from .types import Alignment, BlockRef, Context, IndexStats, Namespace, Request, Rule, Usage, plain_text, short
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from .sending import Client
 
 logger = logging.getLogger("contextpilot_rag")
 
@@ -66,6 +74,10 @@ class ContextPilot:
         self.index = self._index(index)
         self._namespace = namespace_of(namespace)
         self._tokens = TokenCounter(tokenizer)
+        chosen = self.settings
+        self._conversations = Conversations(
+            chosen.max_conversations, chosen.conversation_seconds, chosen.conversation_characters, time.monotonic
+        )
         self._failures = 0
         self._lock = threading.Lock()
 
@@ -115,7 +127,7 @@ class ContextPilot:
         For those who decide later, such as a window of waiting requests.
         """
         settings = self._settings_for(options)
-        given = distinct(blocks)
+        given = distinct(blocks, settings.normalise)
         if isinstance(blocks, Context) and not question:
             question = blocks.question
         question = plain_text(question, "the question")
@@ -134,6 +146,8 @@ class ContextPilot:
             hint_wanted=settings.order_hint,
             echo=settings.echo,
             salt=cache_salt(space, settings.salt_secret),
+            chunks=settings.dedup == "blocks+chunks",
+            exact=not settings.normalise,
         )
 
     def decide(self, prepared: AlignedPrompt) -> AlignedPrompt:
@@ -141,7 +155,7 @@ class ContextPilot:
         alignment = self._aligned(prepared.request)
         if alignment is None:
             return prepared
-        return _decided(prepared, alignment)
+        return decided(prepared, alignment)
 
     def plan(
         self,
@@ -191,6 +205,85 @@ class ContextPilot:
                 raise type(error)(f"context {short(key)}: {error}") from None
         return self._planned(prepared, index, time_budget, ceiling, progress)
 
+    async def run(  # noqa: PLR0913  all but two by name
+        self,
+        plan: Plan[AlignedPrompt],
+        client: Client,
+        *,
+        concurrency: int = 8,
+        system: str | None = None,
+        model: str | None = None,
+        results: str | Path | None = None,
+        retries: int = 5,
+        give_up_after: int = 20,
+        progress: bool = False,
+        **options: Any,  # noqa: ANN401
+    ) -> RunReport:
+        """Send a plan, so that each prefix is computed once: who shares one waits until it is in the engine's cache.
+
+        Args:
+            plan: what `plan` returned.
+            client: an `AsyncEndpoint`, an ``openai.AsyncOpenAI`` (both stay open), or an engine's address.
+            concurrency: how many requests are under way at a time.
+            system: the system prompt.
+            model: None: the client's own, else the first that the engine lists.
+            results: a file that each answer is written to, as a JSON line, when it arrives. A run that finds answers in
+                it sends only what is missing or had failed. Keys have to be str or int.
+            retries: how often a request is tried again after a time-out, a lost connection, 408, 409, 429 or 5xx, or an
+                answer that broke off. Other failures are final, and reported.
+            give_up_after: so many requests that fail one after another, none answered in between, end the run.
+            progress: show a bar on stderr.
+            **options: what ``chat.completions.create`` takes: max_tokens, temperature, extra_body, ...
+
+        Raises:
+            SettingsError: a value that cannot be; nothing was sent.
+            ResultsError: the file is none of results, or of another batch (nothing was sent), or cannot be written.
+            EngineError: the run gave up, or the engine does not tell its model.
+            IndexFailed: the index broke, and ``on_error="raise"`` was asked for.
+
+        >>> import asyncio
+        >>> from contextpilot_rag.testing import FakeEngine
+        >>> pilot = ContextPilot()
+        >>> plan = pilot.plan({"q1": ["Slices. " * 40, "Steps."], "q2": ["Steps.", "Slices. " * 40]})
+        >>> with FakeEngine() as engine:
+        ...     asyncio.run(pilot.run(plan, engine.base_url, max_tokens=3))
+        <RunReport: 2 requests, 40.9% of 235 prompt tokens cached>
+        """
+        chosen = RunOptions(concurrency, system, model, results, retries, give_up_after, progress, options)
+        return await send_plan(plan, client, chosen, self.index, self.observe, self._failed)
+
+    def conversation(
+        self,
+        name: Hashable = None,
+        *,
+        namespace: Namespace | str | None = None,
+        system: str | None = None,
+        messages: Messages | None = None,
+    ) -> Conversation:
+        """A conversation, in which nothing is given to the model twice.
+
+        The pilot keeps conversations for a while (``max_conversations``, ``conversation_seconds``). One that has to
+        outlive that, or this process, is resumed from its ``messages``.
+
+        Args:
+            name: yours for it; the same name in the same namespace gives the same conversation. None: a new one, which
+                the pilot does not keep.
+            namespace: whose it is; None: the pilot's.
+            system: the system prompt; constant for the conversation.
+            messages: what was sent before, as ``conversation.messages`` gave it, to go on from there.
+
+        Raises:
+            InputError: another system prompt than the conversation's.
+            SettingsError: a namespace that is none.
+        """
+        space = self._namespace if namespace is None else namespace_of(namespace)
+        make = partial(opened, self, space, system, left_out(self.settings), messages)
+        return make(None) if name is None else self._conversations.get(space, name, make)
+
+    def count_tokens(self, text: str) -> int:
+        """Tokens of a text, as this pilot counts them."""
+        return self._weight(text, block_key(text)) if text else 0
+
     def predict(self, prepared: AlignedPrompt) -> int:
         """Tokens of a prepared request that would be cached if it were sent now. Nothing is taken as sent."""
         try:
@@ -226,8 +319,10 @@ class ContextPilot:
         return usage
 
     def forget(self, namespace: Namespace | str | None = None) -> None:
-        """Drop what the index knows of a namespace; None: of all."""
-        self.index.forget(None if namespace is None else namespace_of(namespace))
+        """Drop what the index knows of a namespace, and its conversations; None: of all."""
+        space = None if namespace is None else namespace_of(namespace)
+        self._conversations.forget(space)
+        self.index.forget(space)
 
     def stats(self) -> IndexStats:
         """The index's counts."""
@@ -259,7 +354,7 @@ class ContextPilot:
     def _aligned(self, request: Request) -> Alignment | None:
         """The index's answer, or None if there is none that can be used."""
         try:
-            return _sound(self.index.align(request), request)
+            return sound(self.index.align(request), request)
         except Exception as raised:  # noqa: BLE001  the one place where the index's failures end
             self._failed(raised)
             return None
@@ -272,17 +367,10 @@ class ContextPilot:
         ceiling: bool,
         progress: Report | None,
     ) -> Plan[AlignedPrompt]:
-        from .index.plan import plan_batch  # numpy is not loaded before it is needed
-
         ends = None if time_budget is None else time.monotonic() + time_budget
         watch = Watch(None if ends is None else lambda: time.monotonic() >= ends, progress)
         try:
-            requests = [prompt.request for prompt in prepared]
-            cached = (lambda _: None) if index is None else index.tree
-            plan = plan_batch(requests, cached, watch=watch, ceiling=ceiling)
-            prompts = {id(prompt.request): prompt for prompt in prepared}
-            decided = tuple([_decided(prompts[id(alignment.request)], alignment) for alignment in plan])
-            return Plan(decided, plan.sources, plan.ceiling_tokens, plan.complete)
+            return plan_prompts(prepared, None if index is None else index.tree, watch, ceiling=ceiling)
         except Exception as error:  # noqa: BLE001  fails open: the requests can be sent all the same
             self._failed(error)
             return Plan(tuple(prepared), (-1,) * len(prepared), None, complete=False)
@@ -302,35 +390,6 @@ class ContextPilot:
                 error,
                 exc_info=error,
             )
-
-
-def _decided(prepared: AlignedPrompt, alignment: Alignment) -> AlignedPrompt:
-    """A prepared prompt with the order that was chosen for its request."""
-    return replace(
-        prepared,
-        order=alignment.order,
-        cached_blocks=alignment.cached_blocks,
-        predicted_cached_tokens=alignment.predicted_cached_tokens,
-        retrieved_cached_tokens=alignment.retrieved_cached_tokens,
-        rule=alignment.rule,
-    )
-
-
-def _sound(alignment: Alignment, request: Request) -> Alignment:
-    """An index's answer, in plain values, once it is known to be an answer to this request.
-
-    Raises:
-        IndexFailed: it is not.
-    """
-    order = tuple(operator.index(rank) for rank in alignment.order)
-    counts = [alignment.cached_blocks, alignment.predicted_cached_tokens, alignment.retrieved_cached_tokens]
-    if alignment.request != request or sorted(order) != list(range(len(request.blocks))):
-        raise IndexFailed("its answer is no order of the request's blocks")
-    if not isinstance(alignment.rule, Rule) or not all(
-        0 <= operator.index(count) <= request.tokens for count in counts
-    ):
-        raise IndexFailed("its answer has counts or a rule that cannot be")
-    return replace(alignment, order=order)
 
 
 # Settings that shape the index or belong to the whole pilot.

@@ -21,9 +21,11 @@ ENVIRONMENT_PREFIX = "CONTEXTPILOT_"
 
 Order = Literal["retrieved", "balanced", "throughput"]
 OnError = Literal["open", "raise"]
+DedupLevel = Literal["off", "blocks", "blocks+chunks"]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0)]
 
 
 class RequestOptions(TypedDict, total=False):
@@ -46,6 +48,12 @@ class PilotOptions(RequestOptions, total=False):
     history_requests: int
     on_error: OnError
     salt_secret: str
+    dedup: DedupLevel
+    normalise: bool
+    max_text: int
+    max_conversations: int
+    conversation_seconds: float
+    conversation_characters: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,13 @@ class Settings:
         history_requests: recent requests of each namespace that "throughput" learns its orders from.
         on_error: "open": if the index fails, the retriever's order goes out; "raise": `IndexFailed` is raised.
         salt_secret: secret that the engine's cache salts are derived with.
+        dedup: "off" gives every block in full, each time; "blocks" gives a block once in a conversation, and a location
+            hint for it from then on; "blocks+chunks" does the same for parts of blocks and of tools' results.
+        normalise: texts that differ only in line ends, Unicode form (NFC) or blanks at the ends of lines are the same.
+        max_text: characters of one text; longer ones are an error where they would be searched for repeats.
+        max_conversations: conversations the pilot keeps; the one used longest ago goes.
+        conversation_seconds: a conversation that was not used for so long goes.
+        conversation_characters: of all conversations together; the ones used longest ago go.
 
     Raises:
         SettingsError: a value of the wrong type or out of range.
@@ -92,6 +107,12 @@ class Settings:
     history_requests: Positive = 2_000
     on_error: OnError = "open"
     salt_secret: str = ""
+    dedup: DedupLevel = "blocks"
+    normalise: bool = True
+    max_text: Positive = 64 * 2**20
+    max_conversations: Positive = 10_000
+    conversation_seconds: Seconds = 86_400.0
+    conversation_characters: Positive = 256 * 2**20
 
     def __post_init__(self) -> None:
         for name, kind in _kinds().items():

@@ -147,6 +147,7 @@ class Rule(str, Enum):
     PREFIX = "prefix"
     PLANNED = "planned"
     TAIL = "tail"
+    CONVERSATION = "conversation"
     FAILED_OPEN = "failed_open"
 
     def __str__(self) -> str:
@@ -193,6 +194,7 @@ class Alignment:
             f"({share} of the blocks) gained",
             Rule.PLANNED: "requests that follow in the plan share the first blocks of this order",
             Rule.TAIL: "nothing more is cached, but requests like the recent ones can share more of this order",
+            Rule.CONVERSATION: "what stands before these blocks is this conversation's alone: no order shares more",
             Rule.FAILED_OPEN: "the index failed; the retriever's order was kept",
         }[self.rule]
 

@@ -63,8 +63,22 @@ def test_a_real_id_goes_before_none():
     assert ContextPilot().align(["same", ("a", "same")]).labels == {1: "a"}
 
 
-def test_line_ends_are_part_of_a_text():
-    assert len(ContextPilot().align(["a\r\n", "a\n"]).blocks) == 2
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("a\r\nb", "a\nb"), ("a  \nb", "a\nb"), ("a ", "a"), ("caf\u00e9", "cafe\u0301"), ("a\rb", "a\nb")],
+)
+def test_copies_in_another_form_are_placed_once_as_the_first_was(one, other):
+    alignment = ContextPilot().align([("x", one), ("y", other)])
+    assert [block.text for block in alignment.blocks] == [one]
+    assert alignment.ids == {1: ("x", "y")}
+    assert len(ContextPilot(normalise=False).align([("x", one), ("y", other)]).blocks) == 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(" a", "a"), ("a\n", "a"), ("a  b", "a b"), ("A", "a"), ("1.0", "1"), ("a\x0c", "a")]
+)
+def test_what_carries_meaning_makes_another_text(one, other):
+    assert len(ContextPilot().align([one, other]).blocks) == 2
 
 
 def test_empty_one_and_thousands():

@@ -5,16 +5,19 @@ Answers are streamed, so that the time to the first token is known, and always a
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timezone
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from ..errors import EngineError, EngineRefused, EngineUnreachable, SettingsError
+from ..errors import EngineBrokeOff, EngineError, EngineRefused, EngineUnreachable, SettingsError
 from ..prompt.render import Message
 from ..types import Usage
 from .usage import usage_of
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     import openai
 
 DEFAULT_TIMEOUT = 120.0
+_BROKEN_OFF = {"abort", "error"}  # what vLLM and SGLang call the end of an answer that they could not finish
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +104,14 @@ class Endpoint:
         Raises:
             EngineUnreachable: nothing answers, or not in time.
             EngineRefused: the engine answers with an error status.
+            EngineBrokeOff: the answer ends before it is complete.
         """
+        model = self.model
         reading = _Reading()
-        with _errors(self.url):
-            for chunk in self._client.chat.completions.create(**_request(self.model, messages, options)):
-                reading.add(chunk)
+        with _errors(self.url, reading):
+            with self._client.chat.completions.create(**_request(model, messages, options)) as stream:
+                for chunk in stream:
+                    reading.add(chunk)
             return reading.answer()
 
     def close(self) -> None:
@@ -144,14 +151,66 @@ class AsyncEndpoint:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def chat(self, messages: Sequence[Message], **options: Any) -> Answer:  # noqa: ANN401
-        """As `Endpoint.chat`."""
-        with _errors(self.url):
-            if self._model is None:
+    @classmethod
+    def around(cls, client: openai.AsyncOpenAI, model: str | None = None) -> AsyncEndpoint:
+        """An endpoint that sends with a client of yours, as it is set up; `close` would close it.
+
+        Args:
+            client: stays yours.
+            model: as for `Endpoint`.
+        """
+        endpoint = cls.__new__(cls)
+        endpoint.url = str(client.base_url).rstrip("/")
+        endpoint._model, endpoint._client = model, client  # noqa: SLF001  the class's own
+        return endpoint
+
+    def with_options(self, *, model: str | None = None, max_retries: int | None = None) -> AsyncEndpoint:
+        """The same endpoint with another model or other retries. Both share the connections, so close one of them.
+
+        Args:
+            model: None: as it is.
+            max_retries: None: as it is.
+        """
+        other = copy.copy(self)
+        if model is not None:
+            other._model = model  # noqa: SLF001  the class's own
+        if max_retries is not None:
+            other._client = self._client.with_options(max_retries=max_retries)  # noqa: SLF001
+        return other
+
+    @property
+    def model(self) -> str | None:
+        """The model that requests name; None: the engine was not asked yet."""
+        return self._model
+
+    async def find_model(self) -> str:
+        """The model that requests name. The engine is asked, once, if none was given; as `Endpoint.model`."""
+        if self._model is None:
+            with _errors(self.url):
                 self._model = _first_model(self.url, (await self._client.models.list()).data)
-            reading = _Reading()
-            async for chunk in await self._client.chat.completions.create(**_request(self._model, messages, options)):
-                reading.add(chunk)
+        return self._model
+
+    async def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        on_first_token: Callable[[], None] | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> Answer:
+        """As `Endpoint.chat`.
+
+        Args:
+            messages: as for `Endpoint.chat`.
+            on_first_token: called when the first token arrives: from then on the prompt is in the engine's cache.
+            **options: as for `Endpoint.chat`.
+        """
+        model = await self.find_model()
+        reading = _Reading()
+        with _errors(self.url, reading):
+            async with await self._client.chat.completions.create(**_request(model, messages, options)) as stream:
+                async for chunk in stream:
+                    if reading.add(chunk) and on_first_token is not None:
+                        on_first_token()
             return reading.answer()
 
     async def close(self) -> None:
@@ -187,22 +246,31 @@ class _Reading:
         self._first: float | None = None
         self._texts: list[str] = []
         self._usage: Usage | None = None
-        self._chunks = 0
+        self._finish: str | None = None
+        self.chunks = 0
 
-    def add(self, chunk: Any) -> None:  # noqa: ANN401  openai's types are not imported
-        self._chunks += 1
+    def add(self, chunk: Any) -> bool:  # noqa: ANN401  openai's types are not imported
+        """Take a chunk; whether it brings the first token."""
+        waited = self._first is None
+        self.chunks += 1
         usage = usage_of(chunk)
         if usage is not None:
             self._usage = usage
         for choice in chunk.choices or ():
+            self._finish = choice.finish_reason or self._finish
             text = _new_text(choice.delta)
             if text:
                 self._first = self._first or time.perf_counter()
                 self._texts.append(text)
+        return waited and self._first is not None
 
     def answer(self) -> Answer:
-        if not self._chunks:
+        if not self.chunks:
             raise EngineRefused("the engine answered without a stream; it has to support stream=true")
+        if self._finish is None:
+            raise EngineBrokeOff("the engine's answer broke off: its stream ended without a finish_reason")
+        if self._finish in _BROKEN_OFF:
+            raise EngineBrokeOff(f"the engine broke its answer off: finish_reason {self._finish!r}")
         ended = time.perf_counter()
         first = self._first or ended  # an answer without a token: all of it was waiting
         return Answer("".join(self._texts), self._usage, first - self._started, ended - self._started)
@@ -242,8 +310,13 @@ def _first_model(url: str, models: Sequence[openai.types.Model]) -> str:
 
 
 @contextmanager
-def _errors(url: str) -> Iterator[None]:
-    """The openai client's errors as ours."""
+def _errors(url: str, reading: _Reading | None = None) -> Iterator[None]:
+    """The openai client's errors as ours.
+
+    Args:
+        url: where the engine listens.
+        reading: the answer that is read meanwhile.
+    """
     import openai
 
     try:
@@ -252,23 +325,67 @@ def _errors(url: str) -> Iterator[None]:
         raise EngineUnreachable(f"the engine at {url} did not answer in time") from error
     except openai.APIConnectionError as error:
         cause = error.__cause__ or error
+        if reading is not None and reading.chunks:
+            raise EngineBrokeOff(f"the answer of the engine at {url} broke off: {cause}") from error
         raise EngineUnreachable(
             f"no engine answers at {url} ({cause}); is it running, and is the address right?"
         ) from error
     except openai.APIStatusError as error:
         raise EngineRefused(
-            f"the engine at {url} answered {error.status_code}: {error.message}", error.status_code
+            f"the engine at {url} answered {error.status_code}: {error.message}",
+            error.status_code,
+            retry_after(error.response.headers),
         ) from error
     except (EngineError, SettingsError):
         raise
+    except openai.APIError as error:
+        status = _status_in_stream(error)
+        if status is not None:
+            raise EngineRefused(f"the engine at {url} broke off with {status}: {error}", status) from error
+        raise EngineBrokeOff(f"the engine at {url} broke off: {error}") from error
     except openai.OpenAIError as error:
-        raise EngineRefused(f"the engine at {url} broke off: {error}") from error
+        raise EngineRefused(f"the engine at {url} cannot be asked: {error}") from error
     except UnicodeEncodeError as error:
         raise EngineError(
             f"a lone surrogate at character {error.start} of the prompt cannot be sent as UTF-8"
         ) from error
     except Exception as error:
+        if _of_the_connection(error):
+            raise EngineBrokeOff(f"the answer of the engine at {url} broke off: {error!r}") from error
         # What the client makes of an answer that is not what it says it is: no JSON, no object, another shape.
         raise EngineRefused(
             f"the engine at {url} answered something else than an OpenAI API does: {error!r}"
         ) from error
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that an engine asks to be left alone for, given as such or as a date; None if it does not ask.
+
+    >>> retry_after({"retry-after": "7"}), retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"})
+    (7.0, 0.0)
+    """
+    told = headers.get("retry-after")
+    if told is None:
+        return None
+    try:
+        seconds = float(told)
+    except ValueError:
+        try:
+            when = parsedate_to_datetime(told)
+            seconds = (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp() - time.time()
+        except (ValueError, TypeError, IndexError, OverflowError):
+            return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def _status_in_stream(error: Exception) -> int | None:
+    """The status that an engine gives an error which it can only tell in the stream: the answer began with 200."""
+    code = str(getattr(error, "code", None))
+    return int(code) if code.isascii() and code.isdigit() and 400 <= int(code) <= 599 else None
+
+
+def _of_the_connection(error: Exception) -> bool:
+    """Whether it is httpx's, which older openai clients let through while a stream is read."""
+    return any(
+        kind.__name__ == "TransportError" and kind.__module__.startswith("httpx") for kind in type(error).__mro__
+    )

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 ORDER_HINT = "Order of relevance, best first:"
 
+LOCATION_HINT = "(given above)"
+"""Stands behind the label of a block that was given before, in place of its text."""
+
 # Wording that block text may not forge at the start of a line (`prompt.escape`).
 RESERVED_PHRASES: tuple[str, ...] = (ORDER_HINT,)
 

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..dedup.chunks import Repeats
 from ..types import Alignment, Block, plain_text
 from . import hints
 from .render import Message, render_messages, render_user
@@ -31,6 +32,8 @@ class AlignedPrompt(Alignment):
         hint_wanted: whether a changed order is told to the model.
         echo: how many of the best blocks to give once more at the end.
         salt: the namespace's cache salt, or None.
+        chunks: parts of blocks that repeat what stands before in this prompt are replaced by location hints.
+        exact: only texts that are equal to the last byte count as the same.
         sent: UTF-8 bytes of the messages rendered last, 0 before. A token estimate is corrected by it.
     """
 
@@ -40,6 +43,8 @@ class AlignedPrompt(Alignment):
     hint_wanted: bool = True
     echo: int = 0
     salt: str | None = None
+    chunks: bool = False
+    exact: bool = False
     sent: Sent = field(default_factory=Sent, compare=False, repr=False)
 
     def __repr__(self) -> str:
@@ -80,7 +85,8 @@ class AlignedPrompt(Alignment):
     @property
     def user_message(self) -> str:
         """The content of the user message: blocks, hint, question."""
-        return render_user([block.text for block in self.blocks], self.echoed, self.order_hint, self.question)
+        repeats = Repeats(exact=self.exact) if self.chunks else None
+        return render_user([block.text for block in self.blocks], self.echoed, self.order_hint, self.question, repeats)
 
     def messages(self, system: str | None = None) -> list[Message]:
         """The messages to send.

@@ -19,8 +19,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ..dedup.chunks import Repeats
+from ..dedup.marks import shield
 from .escape import escape
-from .hints import label
+from .hints import LOCATION_HINT, label
 
 if TYPE_CHECKING:
     # So that a type checker lets the messages into the openai client; what exists at run time are plain dicts.
@@ -35,16 +37,42 @@ BETWEEN = "\n\n"
 CLOSE = "\n</documents>"
 
 
-def render_block(number: int, text: str) -> str:
+def render_block(number: int, text: str, *, shielded: bool = False) -> str:
     """One labelled block.
+
+    Args:
+        number: its label.
+        text: of the block.
+        shielded: the text holds location hints of ours, and nothing else that looks like one.
 
     >>> render_block(1, "Slices count from zero.")
     '[1] Slices count from zero.'
     """
-    return f"{label(number)} {escape(text)}"
+    return f"{label(number)} {escape(text if shielded else shield(text))}"
 
 
-def render_user(texts: Sequence[str], echoed: Sequence[int] = (), hint: str | None = None, question: str = "") -> str:
+def render_again(number: int, text: str) -> str:
+    """A block that stands in an earlier message: a location hint, or the block if that is no longer.
+
+    >>> render_again(1, "Slices count from zero."), render_again(2, "Sets.")
+    ('[1] (given above)', '[2] Sets.')
+    """
+    escaped = escape(shield(text))
+    return f"{label(number)} {LOCATION_HINT if len(LOCATION_HINT) < len(escaped) else escaped}"
+
+
+def render_documents(blocks: Sequence[str]) -> str:
+    """Blocks that are rendered already, in their frame; nothing if there are none."""
+    return OPEN + BETWEEN.join(blocks) + CLOSE if blocks else ""
+
+
+def render_user(
+    texts: Sequence[str],
+    echoed: Sequence[int] = (),
+    hint: str | None = None,
+    question: str = "",
+    repeats: Repeats | None = None,
+) -> str:
     """The user message.
 
     Args:
@@ -52,6 +80,7 @@ def render_user(texts: Sequence[str], echoed: Sequence[int] = (), hint: str | No
         echoed: places (from 0) of blocks to give once more, under their own labels, after the last.
         hint: the order hint, if any.
         question: what is asked; stands last, as it is.
+        repeats: replaces parts of blocks that stand in it already.
 
     >>> print(render_user(["Slices count from zero."], question="Where do slices start?"))
     <documents>
@@ -60,16 +89,12 @@ def render_user(texts: Sequence[str], echoed: Sequence[int] = (), hint: str | No
     <BLANKLINE>
     Where do slices start?
     """
-    parts: list[str] = []
-    if texts:
-        blocks = [render_block(place + 1, text) for place, text in enumerate(texts)]
-        blocks.extend(render_block(place + 1, texts[place]) for place in echoed)
-        parts.append(OPEN + BETWEEN.join(blocks) + CLOSE)
-    if hint:
-        parts.append(hint)
-    if question:
-        parts.append(question)
-    return "\n\n".join(parts)
+    blocks = []
+    for number, text in enumerate(texts, start=1):
+        sent = text if repeats is None else repeats.add(label(number), text)
+        blocks.append(render_block(number, sent, shielded=repeats is not None))
+    blocks.extend(render_block(place + 1, texts[place]) for place in echoed)
+    return "\n\n".join(part for part in (render_documents(blocks), hint, question) if part)
 
 
 def render_messages(system: str | None, user: str) -> list[Message]:

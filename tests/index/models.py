@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from itertools import permutations
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import permutations, product
+from typing import Union
 
 from contextpilot_rag import BlockRef, OrderBudget
 from contextpilot_rag.index.placement import PlacementRule
@@ -84,3 +85,76 @@ def conditional_tail(
         waiting.remove(best)
         placed.add(request[best].key)
     return order
+
+
+def longest_common_prefix(one: Sequence[object], other: Sequence[object]) -> int:
+    length = 0
+    while length < min(len(one), len(other)) and one[length] == other[length]:
+        length += 1
+    return length
+
+
+def most_saved_in_any_order(contexts: Sequence[Sequence[BlockRef]], cached: Sequence[Sequence[BlockRef]] = ()) -> int:
+    """The most tokens that any order of each context finds, sent in any order: all of them are tried.
+
+    What is not found is computed, and stands in the cache from then on, once for each start of a sequence.
+    """
+    known = NaiveCache()
+    for sequence in cached:
+        known.insert(sequence)
+    best = 0
+    for orders in product(*(list(permutations(context)) for context in contexts)):
+        starts = {order[:end]: order[end - 1].tokens for order in orders for end in range(1, len(order) + 1)}
+        new = sum(
+            tokens for start, tokens in starts.items() if tuple(block.key for block in start) not in known.used
+        )
+        best = max(best, sum(block.tokens for order in orders for block in order) - new)
+    return best
+
+
+Shape = Union[int, tuple["Shape", "Shape"]]
+"""A binary tree: the number of a leaf, or two trees."""
+
+
+def all_forests(leaves: int) -> Iterator[list[Shape]]:
+    """Every way to stand so many leaves in binary trees."""
+    if leaves == 0:
+        yield []
+        return
+    for forest in all_forests(leaves - 1):
+        yield [*forest, leaves - 1]
+        for place, tree in enumerate(forest):
+            for grown in _grafted(tree, leaves - 1):
+                yield [*forest[:place], grown, *forest[place + 1 :]]
+
+
+def _grafted(tree: Shape, leaf: int) -> Iterator[Shape]:
+    yield tree, leaf
+    if isinstance(tree, tuple):
+        left, right = tree
+        yield from ((grown, right) for grown in _grafted(left, leaf))
+        yield from ((left, grown) for grown in _grafted(right, leaf))
+
+
+def most_saved_by_forests(
+    sets: Sequence[frozenset[int]],
+    weights: Sequence[int],
+    min_gain: float = 0,
+    prompt_tokens: Sequence[int] = (),
+    cached: Callable[[frozenset[int]], int] = lambda _: 0,
+) -> int:
+    """The most tokens that a forest of binary trees saves, each join enough of all prompts below it."""
+
+    def saved(tree: Shape) -> tuple[float, frozenset[int], int]:
+        if not isinstance(tree, tuple):
+            return 0, sets[tree], prompt_tokens[tree] if prompt_tokens else 0
+        (one, left, below), (two, right, below_too) = map(saved, tree)
+        gain = sum(weights[block] for block in left & right)
+        enough = gain > 0 and gain >= min_gain * (below + below_too) * (1 - 1e-9)
+        return (one + two + gain if enough else float("-inf")), left & right, below + below_too
+
+    best = 0.0
+    for forest in all_forests(len(sets)):
+        found = [saved(tree) for tree in forest]
+        best = max(best, sum(tokens + cached(shared) for tokens, shared, _ in found))
+    return int(best)

@@ -1,0 +1,8 @@
+"""Conversations: what was really sent, turn by turn, so that nothing is given twice."""
+
+from .conversation import Conversation, left_out, opened
+from .history import Dedup
+from .prompt import TurnPrompt
+from .store import Conversations
+
+__all__ = ["Conversation", "Conversations", "Dedup", "TurnPrompt", "left_out", "opened"]

@@ -1,0 +1,62 @@
+"""TurnPrompt: one turn's prompt, with all that was sent before it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from ..errors import InputError
+from ..prompt.prompt import AlignedPrompt
+from .history import text_of
+
+if TYPE_CHECKING:
+    from ..prompt.render import Message
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPrompt(AlignedPrompt):
+    """What ``conversation.align`` returns: a turn's prompt, with all that was sent before.
+
+    Args:
+        history: the messages before this turn.
+        content: of this turn's user message.
+        numbers: the label of each block, in prompt order.
+        again: those of them that were given in an earlier turn; location hints stand for these.
+    """
+
+    history: tuple[dict[str, Any], ...] = ()
+    content: str = ""
+    numbers: tuple[int, ...] = ()
+    again: frozenset[int] = frozenset()
+
+    @property
+    def labels(self) -> dict[int, Hashable]:
+        """For each label of this turn, new or given again, the id of its block."""
+        return {number: self.aliases[rank][0] for number, rank in zip(self.numbers, self.order, strict=True)}
+
+    @property
+    def ids(self) -> dict[int, tuple[Hashable, ...]]:
+        """For each label, every id that its text was retrieved under this time."""
+        return {number: self.aliases[rank] for number, rank in zip(self.numbers, self.order, strict=True)}
+
+    @property
+    def user_message(self) -> str:
+        """The content of this turn's user message."""
+        return self.content
+
+    def messages(self, system: str | None = None) -> list[Message]:
+        """The messages to send: all that was sent before, and this turn's.
+
+        Args:
+            system: the conversation has its own; another one here is an error.
+
+        Raises:
+            InputError: another system prompt than the conversation's.
+        """
+        first = self.history[0] if self.history else {}
+        if system is not None and (first.get("role"), first.get("content")) != ("system", system):
+            raise InputError("a conversation's system prompt is given once: pilot.conversation(id, system=...)")
+        messages = [*map(dict, self.history), {"role": "user", "content": self.content}]
+        self.sent.prompt_bytes = sum(len(text.encode("utf-8", "surrogatepass")) for text in map(text_of, messages))
+        return cast("list[Message]", messages)

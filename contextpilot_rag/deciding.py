@@ -1,0 +1,67 @@
+"""From what the index answers to prompts: checked, and put together with the texts."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from .batch import Plan
+from .errors import IndexFailed
+from .index.tree import PrefixTree
+from .index.watch import Watch
+from .prompt.prompt import AlignedPrompt
+from .types import Alignment, Namespace, Request, Rule
+
+
+def plan_prompts(
+    prepared: Sequence[AlignedPrompt],
+    cached: Callable[[Namespace], PrefixTree | None] | None,
+    watch: Watch,
+    *,
+    ceiling: bool,
+) -> Plan[AlignedPrompt]:
+    """A plan of prepared prompts.
+
+    Args:
+        prepared: checked and counted, in any order.
+        cached: what is believed to be cached for a namespace; None: nothing.
+        watch: says when the time is up.
+        ceiling: also work out what no plan can pass.
+    """
+    from .index.plan import plan_batch  # numpy is not loaded before it is needed
+
+    requests = [prompt.request for prompt in prepared]
+    plan = plan_batch(requests, cached or (lambda _: None), watch=watch, ceiling=ceiling)
+    prompts = {id(prompt.request): prompt for prompt in prepared}
+    alignments = tuple([decided(prompts[id(alignment.request)], alignment) for alignment in plan])
+    return Plan(alignments, plan.sources, plan.ceiling_tokens, plan.complete)
+
+
+def decided(prepared: AlignedPrompt, alignment: Alignment) -> AlignedPrompt:
+    """A prepared prompt with the order that was chosen for its request."""
+    return replace(
+        prepared,
+        order=alignment.order,
+        cached_blocks=alignment.cached_blocks,
+        predicted_cached_tokens=alignment.predicted_cached_tokens,
+        retrieved_cached_tokens=alignment.retrieved_cached_tokens,
+        rule=alignment.rule,
+    )
+
+
+def sound(alignment: Alignment, request: Request) -> Alignment:
+    """An index's answer, in plain values, once it is known to be an answer to this request.
+
+    Raises:
+        IndexFailed: it is not.
+    """
+    order = tuple(operator.index(rank) for rank in alignment.order)
+    counts = [alignment.cached_blocks, alignment.predicted_cached_tokens, alignment.retrieved_cached_tokens]
+    if alignment.request != request or sorted(order) != list(range(len(request.blocks))):
+        raise IndexFailed("its answer is no order of the request's blocks")
+    if not isinstance(alignment.rule, Rule) or not all(
+        0 <= operator.index(count) <= request.tokens for count in counts
+    ):
+        raise IndexFailed("its answer has counts or a rule that cannot be")
+    return replace(alignment, order=order)

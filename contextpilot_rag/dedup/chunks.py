@@ -1,0 +1,245 @@
+"""Repeats: what of a new text stands in the prompt already, and hints in its place.
+
+Every text is a row of units (`units`). Where a run of units stands, word for word, in an earlier text or earlier in
+this one, the longest such run is replaced by a hint, if that is shorter by a margin; as in LZ77 compression (Ziv and
+Lempel 1977), with units instead of bytes. Only units that were themselves sent in full are ever pointed at.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Sequence
+
+from ..errors import BrokenHint, TextTooLong
+from .marks import hint, reveal, shield
+from .units import normal, starts, units
+
+MAX_CHARACTERS = 64 * 2**20
+_MARGIN = 1.5  # a run is replaced if it is this many times as long as its hint: hints have more tokens a character
+_SHORT = 12  # characters of a unit at which no run begins: such lines are everywhere
+_SHORTEST_HINT = len(hint("[1]", 0, "."))
+_BITS = 40
+_MASK = (1 << _BITS) - 1
+_TRIED = 4  # earlier places of a unit that are looked at
+
+
+class _Text:
+    """One text: its units' keys, where they begin, and which of them were sent in full."""
+
+    __slots__ = ("full", "keys", "place", "starts", "text")
+
+    def __init__(self, place: str, text: str, pieces: list[str], keys: list[int]) -> None:
+        self.place = place
+        self.text = text
+        self.keys = keys
+        self.starts = starts(pieces)
+        self.full = bytearray(b"\1") * len(pieces)
+
+
+class Repeats:
+    r"""The texts of one prompt, in order.
+
+    Args:
+        exact: only texts that are equal to the last byte count as the same; else line ends, Unicode forms and blanks at
+            the ends of lines may differ (`units.normal`).
+        max_characters: of all texts together that are searched for repeats; what comes after is sent in full.
+        max_text: characters of one text.
+
+    >>> repeats = Repeats()
+    >>> clause = "The supplier shall deliver the services with reasonable care and skill, and in time.\n" * 2
+    >>> _ = repeats.add("[1]", "Contract A.\n" + clause)
+    >>> print(repeats.add("[2]", "Contract B.\n" + clause))
+    Contract B.
+    [same text as in [1] at 12: 169 characters from "The supplier shall deliver the services with"]
+    <BLANKLINE>
+    """
+
+    def __init__(
+        self, *, exact: bool = False, max_characters: int = MAX_CHARACTERS, max_text: int = MAX_CHARACTERS
+    ) -> None:
+        self._exact = exact
+        self._left = max_characters
+        self._max_text = max_text
+        self._texts: list[_Text] = []
+        # Where units stand; text and unit in one number, as a container for each would busy the garbage collector.
+        self._seen: dict[int, int] = {}
+        self._seen_again: dict[int, list[int]] = {}
+        self.left_out = 0
+        """Characters that hints stand for, less those of the hints."""
+
+    def add(self, place: str, text: str, *, replace: bool = True) -> str:
+        """Add a text to the prompt.
+
+        Args:
+            place: a name for it that hints can use; no quotation marks or line ends.
+            text: in full.
+            replace: False for a text that is sent as it is: others may repeat it, it repeats nobody.
+
+        Returns:
+            What to send in its place: the same text, shielded, with hints for what stands before.
+
+        Raises:
+            TextTooLong: more characters than ``max_text``.
+        """
+        if len(text) > self._max_text:
+            raise TextTooLong(f"a text of {len(text):,} characters; at most {self._max_text:,} are taken")
+        if len(text) > self._left:
+            return shield(text) if replace else text
+        self._left -= len(text)
+        pieces = units(text)
+        keys = self._keys(text, pieces)
+        new = _Text(place, text, pieces, keys)
+        number = len(self._texts)
+        self._texts.append(new)
+        if not replace:
+            for at, piece in enumerate(pieces):
+                self._remember(number, at, keys[at], len(piece))
+            return text
+        return self._replaced(new, number, pieces)
+
+    def _keys(self, text: str, pieces: Sequence[str]) -> list[int]:
+        """Hashes by which units are found; that they are really the same is made sure before anything is replaced."""
+        if self._exact:
+            return list(map(hash, pieces))
+        if text.isascii() or unicodedata.is_normalized("NFC", text):
+            return list(map(hash, map(str.rstrip, pieces)))
+        return [hash(normal(piece).rstrip()) for piece in pieces]
+
+    def _replaced(self, new: _Text, number: int, pieces: list[str]) -> str:
+        out: list[str] = []
+        full_from = at = 0  # units from here on are sent in full and not written yet
+        seen, keys, count = self._seen, new.keys, len(pieces)
+        while at < count:
+            length = len(pieces[at])
+            if length >= _SHORT:
+                if keys[at] in seen and (run := self._run(new, at, full_from)) is not None:
+                    before, words, units_out = run
+                    end = new.starts[at + units_out]
+                    line_end = _line_end(pieces[at + units_out - 1])
+                    out += (shield(before), words, line_end)
+                    self.left_out += end - len(line_end) - new.starts[at] - len(words)
+                    new.full[at : at + units_out] = bytes(units_out)
+                    at += units_out
+                    full_from = at
+                    continue
+                self._remember(number, at, keys[at], length)
+            at += 1
+        out.append(shield(new.text[new.starts[full_from] :]))
+        return "".join(out)
+
+    def _run(self, new: _Text, at: int, full_from: int) -> tuple[str, str, int] | None:
+        """The run that can be replaced here: the text before it, the hint for it, and its number of units."""
+        source, start, length = self._longest(new, at)
+        if length == 0:
+            return None
+        part_start = source.starts[start]
+        part = source.text[part_start : source.starts[start + length]]
+        part = part[: len(part) - len(_line_end(part))]
+        if len(part) < _MARGIN * _SHORTEST_HINT:
+            return None
+        begin, end = new.starts[at], new.starts[at + length]
+        end -= len(_line_end(new.text[end - 2 : end]))
+        before = new.text[new.starts[full_from] : begin]
+        words = hint(source.place, part_start, part)
+        if before.endswith("\\") or not _worth(part, words) or not self._same(part, new.text, begin, end):
+            return None  # a backslash before a hint would shield it
+        return before, words, length
+
+    def _longest(self, new: _Text, at: int) -> tuple[_Text, int, int]:
+        """The longest run of units that begins at this one and was sent in full before: text, unit, number of units."""
+        best, best_start, best_length = new, 0, 0
+        keys = new.keys
+        for number_and_start in (self._seen[keys[at]], *self._seen_again.get(keys[at], ())):
+            source, start = self._texts[number_and_start >> _BITS], number_and_start & _MASK
+            limit = min(len(source.keys) - start, len(keys) - at)
+            if source is new:
+                limit = min(limit, at - start)
+            left_out = source.full.find(0, start, start + limit)
+            length = _common(source.keys, start, keys, at, limit if left_out < 0 else left_out - start)
+            if length > best_length:
+                best, best_start, best_length = source, start, length
+        return best, best_start, best_length
+
+    def _remember(self, number: int, at: int, key: int, length: int) -> None:
+        if length >= _SHORT:
+            place = number << _BITS | at
+            if self._seen.setdefault(key, place) != place:
+                places = self._seen_again.setdefault(key, [])
+                if len(places) < _TRIED - 1:
+                    places.append(place)
+
+    def _same(self, part: str, text: str, begin: int, end: int) -> bool:
+        """Whether a part can stand for a piece of a text."""
+        piece = text[begin:end]
+        if part == piece:
+            return True
+        if self._exact or normal(part) != normal(piece):
+            return False
+        # Blanks carry no meaning at the end of a line, but they do in the middle of one.
+        return not text[end : end + 1].strip("\r\n") or _blanks(part) == _blanks(piece)
+
+
+class Originals:
+    """The inverse: texts as they were before `Repeats` replaced anything.
+
+    >>> originals = Originals()
+    >>> originals.add("[1]", "Slices count from zero.")
+    'Slices count from zero.'
+    >>> originals.add("[2]", '[same text as in [1] at 7: 15 characters from "count from"] Always.')
+    'count from zero Always.'
+    """
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def note(self, place: str, text: str) -> str:
+        """A text that was sent as it is: `Repeats.add` was told not to replace anything."""
+        self._texts[place] = text
+        return text
+
+    def add(self, place: str, sent: str) -> str:
+        """The original of a text.
+
+        Args:
+            place: the name that `Repeats.add` was given.
+            sent: what it returned.
+
+        Raises:
+            BrokenHint: a hint points to nothing: the text was not made by `Repeats`, or what it points to is gone.
+        """
+
+        def part_at(named: str, start: int, length: int, of_this: Callable[[int, int], str]) -> str:
+            part = of_this(start, length) if named == place else self._texts.get(named, "")[start : start + length]
+            if len(part) != length:
+                raise BrokenHint(f"a hint points to {length} characters at {start} of {named}, which are not there")
+            return part
+
+        original = self._texts[place] = reveal(sent, part_at)
+        return original
+
+
+def _common(one: list[int], start: int, other: list[int], at: int, limit: int) -> int:
+    """How many of the next ``limit`` items are equal."""
+    length, step = 0, 32
+    while (
+        length + step <= limit
+        and one[start + length : start + length + step] == other[at + length : at + length + step]
+    ):
+        length += step
+    while length < limit and one[start + length] == other[at + length]:
+        length += 1
+    return length
+
+
+def _worth(part: str, words: str) -> bool:
+    return len(part.encode("utf-8", "surrogatepass")) >= _MARGIN * len(words.encode("utf-8", "surrogatepass"))
+
+
+def _blanks(text: str) -> str:
+    return text[len(text.rstrip(" \t")) :]
+
+
+def _line_end(text: str) -> str:
+    if text.endswith("\r\n"):
+        return "\r\n"
+    return text[-1:] if text[-1:] in {"\n", "\r"} else ""

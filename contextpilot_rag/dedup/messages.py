@@ -1,0 +1,74 @@
+"""Message lists as OpenAI clients send them: results of tools that repeat what the messages hold already.
+
+Works from the messages alone, and each message depends only on those before it: history that is sent again in its
+original form becomes the same bytes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .chunks import MAX_CHARACTERS, Repeats
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+def deduplicate(
+    messages: Messages, *, normalise: bool = True, max_text: int = MAX_CHARACTERS, repeats: Repeats | None = None
+) -> list[dict[str, Any]]:
+    """The messages with a location hint for each part of a tool's result that stands in an earlier message.
+
+    Results may repeat system and user messages, other results and themselves; what the model wrote is never pointed at.
+    Only tool messages are changed, and everything that is no text passes as it is. `contextpilot_rag.expand` undoes it.
+
+    Args:
+        messages: all of the conversation so far, in their original form. They are not changed.
+        normalise: line ends, Unicode forms and blanks at the ends of lines make no difference.
+        max_text: characters of one text.
+        repeats: what stands before these messages.
+
+    Raises:
+        TextTooLong: a text of more than ``max_text`` characters.
+
+    >>> report = "All systems were checked and found to be in working order, as they were last week and before. "
+    >>> first, second = ({"role": "tool", "tool_call_id": name, "content": report * 2} for name in ("a", "b"))
+    >>> deduplicate([first, second])[1]["content"]
+    '[same text as in message 1 at 0: 188 characters from "All systems were checked and found to be in"]'
+    """
+    found = Repeats(exact=not normalise, max_text=max_text) if repeats is None else repeats
+    return [add_message(found, number, message) for number, message in enumerate(messages, start=1)]
+
+
+def add_message(repeats: Repeats, number: int, message: Mapping[str, Any]) -> dict[str, Any]:
+    """One message, as it is to be sent: see `deduplicate`."""
+    role = message.get("role")
+    if role == "assistant":
+        return dict(message)
+    replace = role == "tool"
+    return with_texts(message, number, lambda place, text: repeats.add(place, text, replace=replace))
+
+
+def with_texts(message: Mapping[str, Any], number: int, change: Callable[[str, str], str]) -> dict[str, Any]:
+    """A copy of a message with its texts changed: its content, or the text parts of its content.
+
+    Args:
+        message: is not changed.
+        number: its place among the messages, from 1.
+        change: from a text's place ("message 3", "message 3, part 2") and the text to another one.
+
+    >>> with_texts({"role": "user", "content": "a"}, 3, lambda place, text: place + text)
+    {'role': 'user', 'content': 'message 3a'}
+    """
+    content = message.get("content")
+    if isinstance(content, str):
+        return {**message, "content": change(f"message {number}", content)}
+    if not isinstance(content, list | tuple):
+        return dict(message)
+    parts = []
+    for place, part in enumerate(content, start=1):
+        text = part.get("text") if isinstance(part, Mapping) and part.get("type") in {"text", "input_text"} else None
+        parts.append(
+            {**part, "text": change(f"message {number}, part {place}", text)} if isinstance(text, str) else part
+        )
+    return {**message, "content": parts}

@@ -1,0 +1,60 @@
+"""Texts as units that repeats are found by: lines, and long lines cut where their content says so.
+
+A cut depends on what stands near it alone, so the same passage is cut the same way wherever it stands (content-defined
+chunking), but for the first unit or two.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from itertools import accumulate
+
+_LONG = 480  # characters of a line that is cut
+# Behind a sentence or clause, else behind a blank, else behind a character that comes often enough, else anywhere.
+_CUT = re.compile(
+    r".{64,479}?[.;!?,:)\]}>] |.{64,479}?[.;!?,:)\]}> ]|.{64,479}?[05AEMae\u3001\u3002\uff0c]|.{1,480}", re.DOTALL
+)
+
+
+def units(text: str) -> list[str]:
+    r"""Consecutive pieces of a text; together they are the text.
+
+    >>> units("one\ntwo\n")
+    ['one\n', 'two\n']
+    """
+    lines = text.splitlines(keepends=True)
+    if len(text) <= _LONG or max(map(len, lines)) <= _LONG:
+        return lines
+    found: list[str] = []
+    for line in lines:
+        if len(line) <= _LONG:
+            found.append(line)
+        else:
+            found.extend(_CUT.findall(line))
+    return found
+
+
+def starts(pieces: list[str]) -> list[int]:
+    """Where each piece begins, and where the last one ends."""
+    return list(accumulate(map(len, pieces), initial=0))
+
+
+def normal(text: str) -> str:
+    r"""The one normalisation under which texts count as the same: Unicode NFC, line ends, blanks at the ends of lines.
+
+    >>> normal("a \r\nb") == normal("a\nb")
+    True
+    """
+    if not text.isascii() and not unicodedata.is_normalized("NFC", text):
+        text = unicodedata.normalize("NFC", text)
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if " \n" in text or "\t\n" in text or text[-1:] in _BLANKS:
+        text = _TRAILING.sub("", text)
+    return text
+
+
+_BLANKS = (" ", "\t")
+# Begins with what is followed by no blank, so that a long run of blanks is gone over once.
+_TRAILING = re.compile(r"(?<![ \t])[ \t]+(?=\n|\Z)")
