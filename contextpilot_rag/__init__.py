@@ -13,6 +13,9 @@ from . import errors
 from ._version import __version__
 from .async_pilot import AsyncContextPilot
 from .batch import Plan
+from .conversation import Conversation, TurnPrompt
+from .dedup.messages import deduplicate
+from .expand import expand
 from .index.local import ContextIndex, LocalIndex
 from .pilot import ContextPilot
 from .prompt.prompt import AlignedPrompt
@@ -29,6 +32,7 @@ __all__ = [
     "Context",
     "ContextIndex",
     "ContextPilot",
+    "Conversation",
     "IndexStats",
     "LocalIndex",
     "Namespace",
@@ -39,7 +43,10 @@ __all__ = [
     "RunReport",
     "RunResult",
     "Settings",
+    "TurnPrompt",
     "Usage",
     "__version__",
+    "deduplicate",
     "errors",
+    "expand",
 ]

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .batch import Plan
+from .conversation import Conversation
+from .dedup.messages import Messages
 from .index.local import ContextIndex
 from .index.watch import Report
 from .intake import BlockLike, ContextLike
@@ -122,6 +124,17 @@ class AsyncContextPilot:
             progress=progress,
             **options,
         )
+
+    def conversation(
+        self,
+        name: Hashable = None,
+        *,
+        namespace: Namespace | str | None = None,
+        system: str | None = None,
+        messages: Messages | None = None,
+    ) -> Conversation:
+        """As `ContextPilot.conversation`. Its methods answer at once and are not awaited."""
+        return self._pilot.conversation(name, namespace=namespace, system=system, messages=messages)
 
     def window(self, size: int = 16, max_wait: float = 0.02, max_overtaken: int | None = None) -> AlignmentWindow:
         """A window of waiting requests, of which the one with the longest cached prefix goes first.

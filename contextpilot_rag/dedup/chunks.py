@@ -8,7 +8,9 @@ Lempel 1977), with units instead of bytes. Only units that were themselves sent 
 from __future__ import annotations
 
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 from ..errors import BrokenHint, TextTooLong
 from .marks import hint, reveal, shield
@@ -26,7 +28,7 @@ _TRIED = 4  # earlier places of a unit that are looked at
 class _Text:
     """One text: its units' keys, where they begin, and which of them were sent in full."""
 
-    __slots__ = ("full", "keys", "place", "starts", "text")
+    __slots__ = ("full", "keys", "place", "shifts", "starts", "text")
 
     def __init__(self, place: str, text: str, pieces: list[str], keys: list[int]) -> None:
         self.place = place
@@ -34,6 +36,19 @@ class _Text:
         self.keys = keys
         self.starts = starts(pieces)
         self.full = bytearray(b"\1") * len(pieces)
+        # What a hint restores may be longer or shorter than what it replaced, if they differ in normal form: from which
+        # unit on the restored text is how much ahead of this one.
+        self.shifts: list[tuple[int, int]] = []
+
+    def restored_start(self, unit: int) -> int:
+        """Where a unit begins once all hints are followed: hints count in that text."""
+        before = bisect_right(self.shifts, unit, key=itemgetter(0))
+        return self.starts[unit] + (self.shifts[before - 1][1] if before else 0)
+
+    def shift(self, unit: int, by: int) -> None:
+        """From this unit on, the restored text is so many characters further ahead."""
+        if by:
+            self.shifts.append((unit, by + (self.shifts[-1][1] if self.shifts else 0)))
 
 
 class Repeats:
@@ -93,7 +108,9 @@ class Repeats:
         self._texts.append(new)
         if not replace:
             for at, piece in enumerate(pieces):
-                self._remember(number, at, keys[at], len(piece))
+                place = number << _BITS | at
+                if len(piece) >= _SHORT and self._seen.setdefault(keys[at], place) != place:
+                    self._remember_again(keys[at], place)
             return text
         return self._replaced(new, number, pieces)
 
@@ -108,27 +125,39 @@ class Repeats:
     def _replaced(self, new: _Text, number: int, pieces: list[str]) -> str:
         out: list[str] = []
         full_from = at = 0  # units from here on are sent in full and not written yet
-        seen, keys, count = self._seen, new.keys, len(pieces)
+        seen, keys, count, first = self._seen, new.keys, len(pieces), number << _BITS
         while at < count:
-            length = len(pieces[at])
-            if length >= _SHORT:
-                if keys[at] in seen and (run := self._run(new, at, full_from)) is not None:
-                    before, words, units_out = run
-                    end = new.starts[at + units_out]
-                    line_end = _line_end(pieces[at + units_out - 1])
-                    out += (shield(before), words, line_end)
-                    self.left_out += end - len(line_end) - new.starts[at] - len(words)
-                    new.full[at : at + units_out] = bytes(units_out)
-                    at += units_out
-                    full_from = at
-                    continue
-                self._remember(number, at, keys[at], length)
-            at += 1
+            if len(pieces[at]) < _SHORT:
+                at += 1
+                continue
+            key = keys[at]
+            if key not in seen:
+                seen[key] = first | at
+                at += 1
+                continue
+            run = self._run(new, at, full_from)
+            if run is None:
+                self._remember_again(key, first | at)
+                at += 1
+                continue
+            before, words, length, restored = run
+            begin, end = new.starts[at], new.starts[at + length]
+            line_end = _line_end(pieces[at + length - 1])
+            end -= len(line_end)
+            out += (shield(before), words, line_end)
+            self.left_out += end - begin - len(words)
+            new.full[at : at + length] = bytes(length)
+            at = full_from = at + length
+            new.shift(at, restored - (end - begin))
         out.append(shield(new.text[new.starts[full_from] :]))
         return "".join(out)
 
-    def _run(self, new: _Text, at: int, full_from: int) -> tuple[str, str, int] | None:
-        """The run that can be replaced here: the text before it, the hint for it, and its number of units."""
+    def _run(self, new: _Text, at: int, full_from: int) -> tuple[str, str, int, int] | None:
+        """The run that can be replaced here.
+
+        Returns:
+            The text before it, the hint for it, its number of units, and the length of what the hint restores.
+        """
         source, start, length = self._longest(new, at)
         if length == 0:
             return None
@@ -140,10 +169,10 @@ class Repeats:
         begin, end = new.starts[at], new.starts[at + length]
         end -= len(_line_end(new.text[end - 2 : end]))
         before = new.text[new.starts[full_from] : begin]
-        words = hint(source.place, part_start, part)
+        words = hint(source.place, source.restored_start(start), part)
         if before.endswith("\\") or not _worth(part, words) or not self._same(part, new.text, begin, end):
             return None  # a backslash before a hint would shield it
-        return before, words, length
+        return before, words, length, len(part)
 
     def _longest(self, new: _Text, at: int) -> tuple[_Text, int, int]:
         """The longest run of units that begins at this one and was sent in full before: text, unit, number of units."""
@@ -160,13 +189,10 @@ class Repeats:
                 best, best_start, best_length = source, start, length
         return best, best_start, best_length
 
-    def _remember(self, number: int, at: int, key: int, length: int) -> None:
-        if length >= _SHORT:
-            place = number << _BITS | at
-            if self._seen.setdefault(key, place) != place:
-                places = self._seen_again.setdefault(key, [])
-                if len(places) < _TRIED - 1:
-                    places.append(place)
+    def _remember_again(self, key: int, place: int) -> None:
+        places = self._seen_again.setdefault(key, [])
+        if len(places) < _TRIED - 1:
+            places.append(place)
 
     def _same(self, part: str, text: str, begin: int, end: int) -> bool:
         """Whether a part can stand for a piece of a text."""

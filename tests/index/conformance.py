@@ -5,10 +5,15 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from itertools import permutations
 
-from contextpilot_rag import BlockRef, ContextIndex, Namespace, OrderBudget, Request, Usage
+from contextpilot_rag import Alignment, BlockRef, ContextIndex, Namespace, OrderBudget, Request, Rule, Usage
+from contextpilot_rag.index.tree import PrefixTree
 
 A, B, C = (BlockRef(key, 100) for key in "abc")
 ACME, OTHER = Namespace(tenant="acme"), Namespace(tenant="other")
+
+
+def nothing(tree: PrefixTree | None) -> bool:
+    return tree is None or not tree.blocks
 
 
 class IndexConformance:
@@ -33,6 +38,54 @@ class IndexConformance:
         first, second = index.align(Request((A, B), key=1)), index.align(Request((A, B), key=2))
         assert (first.request.key, second.request.key) == (1, 2)
         assert second.predicted_cached_tokens == 200
+
+    def test_takes_an_order_that_was_chosen_elsewhere_as_sent(self):
+        index = self.make()
+        index.sent(Alignment(Request((A, B, C), ACME), (2, 0, 1), 0, 0, 0, Rule.PLANNED))
+        assert index.predict(Request((A, C), ACME)) == 200
+        assert index.align(Request((A, C), ACME)).order == (1, 0)
+        assert index.align(Request((A, C), OTHER)).order == (0, 1)
+
+    def test_counts_what_it_took_as_sent(self):
+        index = self.make()
+        planned = Alignment(Request((A, B)), (1, 0), 1, 100, 0, Rule.PREFIX)
+        index.sent(planned)
+        index.observe(planned, Usage(prompt_tokens=230, cached_tokens=96))
+        stats = index.stats()
+        assert (stats.requests, stats.changed, stats.block_tokens, stats.predicted_cached_tokens) == (1, 1, 200, 100)
+        assert (stats.observed, stats.reported_cached_tokens, stats.rules) == (1, 96, {"prefix": 1})
+
+    def test_empty_requests_can_be_taken_as_sent(self):
+        index = self.make()
+        index.sent(Alignment(Request(()), ()))
+        assert index.stats().requests == 1
+
+    def test_the_tree_is_a_copy_of_what_it_believes_in(self):
+        """Or None: an index may not know what it has, but it must not tell anything wrong."""
+        index = self.make()
+        index.align(Request((A, B), ACME))
+        tree = index.tree(ACME)
+        if tree is not None:
+            assert tree.cached_tokens([A, B, C]) == (2, 200)
+            tree.insert([C, B])
+            tree.clear()
+        assert index.predict(Request((C, B), ACME)) == 0
+        assert index.predict(Request((B, A), ACME)) == 200
+
+    def test_the_tree_is_of_one_namespace_and_goes_with_it(self):
+        index = self.make()
+        index.align(Request((A, B), ACME))
+        for namespace in (OTHER, Namespace()):
+            assert nothing(index.tree(namespace))
+        index.forget(ACME)
+        assert nothing(index.tree(ACME))
+
+    def test_asking_for_a_tree_or_a_prediction_changes_nothing(self):
+        index = self.make()
+        index.tree(ACME)
+        index.predict(Request((A, B), ACME))
+        assert index.stats().requests == index.stats().namespaces == 0
+        assert index.predict(Request((A, B), ACME)) == 0
 
     def test_namespaces_know_nothing_of_each_other(self):
         index = self.make()
@@ -91,6 +144,10 @@ class IndexConformance:
                 request = Request(tuple(dict.fromkeys(order)), Namespace(tenant=str(step % 3)), key=(worker, step))
                 alignment = index.align(request)
                 index.observe(alignment, Usage(100, 10))
+                if step % 3 == 0:
+                    index.sent(alignment)
+                if step % 10 == 0:
+                    index.tree(request.namespace)
                 if step % 50 == 49:
                     index.forget(request.namespace)
                 good.append(
@@ -103,4 +160,4 @@ class IndexConformance:
             results = [flag for flags in pool.map(work, range(8)) for flag in flags]
         assert len(results) == 1_200
         assert all(results)
-        assert index.stats().requests == 1_200
+        assert index.stats().requests == 1_600
