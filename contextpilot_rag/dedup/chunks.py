@@ -108,9 +108,9 @@ class Repeats:
         self._texts.append(new)
         if not replace:
             for at, piece in enumerate(pieces):
-                place = number << _BITS | at
-                if len(piece) >= _SHORT and self._seen.setdefault(keys[at], place) != place:
-                    self._remember_again(keys[at], place)
+                here = number << _BITS | at
+                if len(piece) >= _SHORT and self._seen.setdefault(keys[at], here) != here:
+                    self._remember_again(keys[at], here)
             return text
         return self._replaced(new, number, pieces)
 
