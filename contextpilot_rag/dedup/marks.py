@@ -10,10 +10,10 @@ A text may contain anything, also something that looks like a hint. Each such pl
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable
+from io import SEEK_END, StringIO
 
 _BEGIN = "[same text as in "
 _QUOTED = 48  # characters of the part's first line
@@ -74,12 +74,12 @@ def reveal(text: str, part_at: Callable[[str, int, int, Callable[[int, int], str
     """
     if _BEGIN not in text:
         return text
-    done = io.StringIO(newline="")
+    done = StringIO(newline="")
 
     def of_this(start: int, length: int) -> str:
         done.seek(start)
         part = done.read(length)
-        done.seek(0, io.SEEK_END)
+        done.seek(0, SEEK_END)
         return part
 
     end = 0
