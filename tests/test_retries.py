@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.server
 import threading
+import time
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 
@@ -12,7 +13,7 @@ import openai
 import pytest
 
 from contextpilot_rag import sending
-from contextpilot_rag.engines.endpoint import Endpoint, retry_after
+from contextpilot_rag.engines.endpoint import AsyncEndpoint, Endpoint, retry_after
 from contextpilot_rag.errors import EngineBrokeOff, EngineRefused
 from contextpilot_rag.testing import FakeEngine
 from tests.stage import Stage, small
@@ -80,10 +81,15 @@ async def test_an_engine_that_asks_for_a_pause_gets_it(asked, waited, slept):
     assert slept == [waited]
 
 
-def test_pauses_are_seconds_or_dates():
-    soon = format_datetime(datetime.now(timezone.utc) + timedelta(seconds=30), usegmt=True)
-    assert 0 < retry_after({"retry-after": soon}) <= 30
-    assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 -0000"}) == 0
+def test_pauses_are_seconds_or_dates(monkeypatch):
+    soon = datetime.now(timezone.utc) + timedelta(hours=1)
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    for written in (format_datetime(soon, usegmt=True), format_datetime(soon.replace(tzinfo=None))):
+        assert 3000 < retry_after({"retry-after": written}) <= 3600
+    monkeypatch.undo()
+    time.tzset()
+    assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0
     assert retry_after({"retry-after": "-5"}) == 0
     assert [retry_after({"retry-after": told}) for told in ("2", "soon", "nan", "inf", "")] == [
         2,
@@ -149,6 +155,21 @@ async def test_answers_that_break_off_are_asked_for_again(broken, why, slept):
     assert (report.results[0].text, report.results[0].attempts) == ("Yes.", 2)
     assert report.results[0].usage is None
     assert slept == [9] if "retry-after" in broken[1] else 0 <= slept[0] <= 1
+
+
+async def test_thoughts_are_no_answer_but_begin_with_the_first_token():
+    """And a chunk may come without a finish_reason, or any other field but one."""
+    pilot, plan = small(1)
+    thought = b'data: {"choices": [{"delta": {"reasoning_content": "Hm."}}]}\n\n'
+    with raw_server((200, {}, thought + GOOD, 0)) as url:
+        report = await pilot.run(plan, url, model="m")
+    assert (report.results[0].text, report.failed) == ("Yes.", ())
+    seen = []
+    with raw_server((200, {}, thought, 0)) as url:
+        async with AsyncEndpoint(url, "m", max_retries=0) as endpoint:
+            with pytest.raises(EngineBrokeOff):
+                await endpoint.chat([{"role": "user", "content": "?"}], on_first_token=lambda: seen.append("token"))
+    assert seen == ["token"]
 
 
 async def test_a_status_told_in_the_stream_decides():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import itemgetter
 
 from ..errors import BrokenHint, TextTooLong
@@ -18,7 +18,7 @@ from .units import normal, starts, units
 
 MAX_CHARACTERS = 64 * 2**20
 _MARGIN = 1.5  # a run is replaced if it is this many times as long as its hint: hints have more tokens a character
-_SHORT = 12  # characters of a unit at which no run begins: such lines are everywhere
+_SHORT = 12  # characters of a unit, in normal form, at which no run begins: such lines are everywhere
 _SHORTEST_HINT = len(hint("[1]", 0, "."))
 _BITS = 40
 _MASK = (1 << _BITS) - 1
@@ -39,6 +39,11 @@ class _Text:
         # What a hint restores may be longer or shorter than what it replaced, if they differ in normal form: from which
         # unit on the restored text is how much ahead of this one.
         self.shifts: list[tuple[int, int]] = []
+
+    def lines(self, unit: int, length: int) -> tuple[int, int]:
+        """Where a run of units begins, and where it ends but for the last line's end."""
+        begin, end = self.starts[unit], self.starts[unit + length]
+        return begin, end - len(_line_end(self.text[max(begin, end - 2) : end]))
 
     def restored_start(self, unit: int) -> int:
         """Where a unit begins once all hints are followed: hints count in that text."""
@@ -102,77 +107,73 @@ class Repeats:
             return shield(text) if replace else text
         self._left -= len(text)
         pieces = units(text)
-        keys = self._keys(text, pieces)
+        keys, lengths = self._keys(text, pieces)
         new = _Text(place, text, pieces, keys)
         number = len(self._texts)
         self._texts.append(new)
         if not replace:
-            for at, piece in enumerate(pieces):
+            for at, length in enumerate(lengths):
                 here = number << _BITS | at
-                if len(piece) >= _SHORT and self._seen.setdefault(keys[at], here) != here:
+                if length >= _SHORT and self._seen.setdefault(keys[at], here) != here:
                     self._remember_again(keys[at], here)
             return text
-        return self._replaced(new, number, pieces)
+        return self._replaced(new, number, lengths)
 
-    def _keys(self, text: str, pieces: Sequence[str]) -> list[int]:
-        """Hashes by which units are found; that they are really the same is made sure before anything is replaced."""
-        if self._exact:
-            return list(map(hash, pieces))
-        if text.isascii() or unicodedata.is_normalized("NFC", text):
-            return list(map(hash, map(str.rstrip, pieces)))
-        return [hash(normal(piece).rstrip()) for piece in pieces]
+    def _keys(self, text: str, pieces: list[str]) -> tuple[list[int], list[int]]:
+        """Hashes that are equal for units that count as the same, and the units' lengths in normal form."""
+        if self._exact or not pieces:
+            return list(map(hash, pieces)), list(map(len, pieces))
+        if normal(text) is not text:
+            nfc = text.isascii() or unicodedata.is_normalized("NFC", text)
+            pieces = [_counting(piece if nfc else unicodedata.normalize("NFC", piece)) for piece in pieces]
+        keys = list(map(hash, pieces))
+        keys[-1] = hash(_counting(pieces[-1] + "\n"))  # a last line is one, with or without its end
+        return keys, list(map(len, pieces))
 
-    def _replaced(self, new: _Text, number: int, pieces: list[str]) -> str:
+    def _replaced(self, new: _Text, number: int, lengths: list[int]) -> str:
         out: list[str] = []
         full_from = at = 0  # units from here on are sent in full and not written yet
-        seen, keys, count, first = self._seen, new.keys, len(pieces), number << _BITS
-        while at < count:
-            if len(pieces[at]) < _SHORT:
+        seen, keys, text, starts, first = self._seen, new.keys, new.text, new.starts, number << _BITS
+        while at < len(keys):
+            if lengths[at] < _SHORT:
                 at += 1
                 continue
-            key = keys[at]
+            key, begin = keys[at], starts[at]
             if key not in seen:
                 seen[key] = first | at
                 at += 1
                 continue
-            run = self._run(new, at, full_from)
+            # A backslash before a hint would shield it.
+            run = None if at > full_from and text[begin - 1] == "\\" else self._run(new, at)
             if run is None:
                 self._remember_again(key, first | at)
                 at += 1
                 continue
-            before, words, length, restored = run
-            begin, end = new.starts[at], new.starts[at + length]
-            line_end = _line_end(pieces[at + length - 1])
-            end -= len(line_end)
-            out += (shield(before), words, line_end)
+            words, length, end, restored = run
+            out += (shield(text[starts[full_from] : begin]), words, text[end : starts[at + length]])
             self.left_out += end - begin - len(words)
             new.full[at : at + length] = bytes(length)
             at = full_from = at + length
             new.shift(at, restored - (end - begin))
-        out.append(shield(new.text[new.starts[full_from] :]))
+        out.append(shield(text[starts[full_from] :]))
         return "".join(out)
 
-    def _run(self, new: _Text, at: int, full_from: int) -> tuple[str, str, int, int] | None:
+    def _run(self, new: _Text, at: int) -> tuple[str, int, int, int] | None:
         """The run that can be replaced here.
 
         Returns:
-            The text before it, the hint for it, its number of units, and the length of what the hint restores.
+            The hint for it, its number of units, where it ends, and the length of what the hint restores.
         """
         source, start, length = self._longest(new, at)
-        if length == 0:
+        begin, end = new.lines(at, length)
+        part_begin, part_end = source.lines(start, length)
+        if min(end - begin, part_end - part_begin) < _MARGIN * _SHORTEST_HINT:
             return None
-        part_start = source.starts[start]
-        part = source.text[part_start : source.starts[start + length]]
-        part = part[: len(part) - len(_line_end(part))]
-        if len(part) < _MARGIN * _SHORTEST_HINT:
-            return None
-        begin, end = new.starts[at], new.starts[at + length]
-        end -= len(_line_end(new.text[end - 2 : end]))
-        before = new.text[new.starts[full_from] : begin]
+        piece, part = new.text[begin:end], source.text[part_begin:part_end]
         words = hint(source.place, source.restored_start(start), part)
-        if before.endswith("\\") or not _worth(part, words) or not self._same(part, new.text, begin, end):
-            return None  # a backslash before a hint would shield it
-        return before, words, length, len(part)
+        if not (_worth(piece, words) and _worth(part, words) and self._same(piece, part)):
+            return None
+        return words, length, end, len(part)
 
     def _longest(self, new: _Text, at: int) -> tuple[_Text, int, int]:
         """The longest run of units that begins at this one and was sent in full before: text, unit, number of units."""
@@ -183,8 +184,10 @@ class Repeats:
             limit = min(len(source.keys) - start, len(keys) - at)
             if source is new:
                 limit = min(limit, at - start)
-            left_out = source.full.find(0, start, start + limit)
-            length = _common(source.keys, start, keys, at, limit if left_out < 0 else left_out - start)
+            length = _common(source.keys, start, keys, at, limit)
+            left_out = source.full.find(0, start, start + length)
+            if left_out >= 0:
+                length = left_out - start
             if length > best_length:
                 best, best_start, best_length = source, start, length
         return best, best_start, best_length
@@ -194,19 +197,16 @@ class Repeats:
         if len(places) < _TRIED - 1:
             places.append(place)
 
-    def _same(self, part: str, text: str, begin: int, end: int) -> bool:
-        """Whether a part can stand for a piece of a text."""
-        piece = text[begin:end]
-        if part == piece:
-            return True
-        if self._exact or normal(part) != normal(piece):
-            return False
-        # Blanks carry no meaning at the end of a line, but they do in the middle of one.
-        return not text[end : end + 1].strip("\r\n") or _blanks(part) == _blanks(piece)
+    def _same(self, piece: str, part: str) -> bool:
+        """Whether a part can stand for a piece: hashes may be equal by chance."""
+        return piece == part or (not self._exact and normal(piece) == normal(part))
 
 
 class Originals:
     """The inverse: texts as they were before `Repeats` replaced anything.
+
+    Args:
+        others: start with what these know.
 
     >>> originals = Originals()
     >>> originals.add("[1]", "Slices count from zero.")
@@ -215,8 +215,8 @@ class Originals:
     'count from zero Always.'
     """
 
-    def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
+    def __init__(self, others: Originals | None = None) -> None:
+        self._texts: dict[str, str] = {} if others is None else dict(others._texts)
 
     def note(self, place: str, text: str) -> str:
         """A text that was sent as it is: `Repeats.add` was told not to replace anything."""
@@ -258,11 +258,13 @@ def _common(one: list[int], start: int, other: list[int], at: int, limit: int) -
 
 
 def _worth(part: str, words: str) -> bool:
-    return len(part.encode("utf-8", "surrogatepass")) >= _MARGIN * len(words.encode("utf-8", "surrogatepass"))
+    least = _MARGIN * len(words.encode("utf-8", "surrogatepass"))
+    return len(part) >= least or len(part.encode("utf-8", "surrogatepass")) >= least
 
 
-def _blanks(text: str) -> str:
-    return text[len(text.rstrip(" \t")) :]
+def _counting(piece: str) -> str:
+    """What counts of a unit in NFC: all of it, but for how its line ends."""
+    return piece.rstrip(" \t\r\n") + "\n" if piece[-1] in "\r\n" else piece
 
 
 def _line_end(text: str) -> str:

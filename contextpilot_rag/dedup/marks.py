@@ -25,7 +25,7 @@ _SHIELDED_OR_HINT = re.compile(
     r"(?P<place>\[\d{1,12}\]|message \d{1,12}(?:, part \d{1,12})?) at (?P<start>\d{1,15}): (?P<length>\d{1,15}) "
     r'characters from "(?:[^"\\\n]|\\.)*"\]'
 )
-_WORD = re.compile(r"[^\n\r]*\w[^\n\r]*")
+_WORD = re.compile(r"\w")
 
 
 def hint(place: str, start: int, part: str) -> str:
@@ -45,11 +45,15 @@ def hint(place: str, start: int, part: str) -> str:
 def quote(part: str) -> str:
     """How a part begins: of its first line that says something, as many whole words as fit, in quotes."""
     found = _WORD.search(part, 0, 4096)
-    line = (found[0] if found else part[:_QUOTED]).strip()
+    if found is None:
+        line = part[:_QUOTED].strip()
+    else:
+        begin = 1 + max(part.rfind("\n", 0, found.start()), part.rfind("\r", 0, found.start()))
+        line = re.split("[\n\r]", part[begin:4096], maxsplit=1)[0].strip()
     if len(line) > _QUOTED:
         line = line[:_QUOTED].rsplit(" ", 1)[0]
     quoted = json.dumps(line, ensure_ascii=False)
-    return re.sub(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff]", lambda odd: f"\\\\u{ord(odd[0]):04x}", quoted)
+    return re.sub(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff]", lambda odd: f"\\u{ord(odd[0]):04x}", quoted)
 
 
 def shield(text: str) -> str:

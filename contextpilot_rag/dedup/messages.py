@@ -67,7 +67,7 @@ def with_texts(message: Mapping[str, Any], number: int, change: Callable[[str, s
         return dict(message)
     parts = []
     for place, part in enumerate(content, start=1):
-        text = part.get("text") if isinstance(part, Mapping) and part.get("type") in {"text", "input_text"} else None
+        text = part.get("text") if isinstance(part, Mapping) and part.get("type") in ("text", "input_text") else None
         parts.append(
             {**part, "text": change(f"message {number}, part {place}", text)} if isinstance(text, str) else part
         )

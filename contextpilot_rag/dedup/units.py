@@ -11,9 +11,11 @@ import unicodedata
 from itertools import accumulate
 
 _LONG = 480  # characters of a line that is cut
-# Behind a sentence or clause, else behind a blank, else behind a character that comes often enough, else anywhere.
+# Behind a sentence or clause, else behind a blank, else behind a character that comes often enough, else anywhere but
+# in a line's end.
 _CUT = re.compile(
-    r".{64,479}?[.;!?,:)\]}>] |.{64,479}?[.;!?,:)\]}> ]|.{64,479}?[05AEMae\u3001\u3002\uff0c]|.{1,480}", re.DOTALL
+    r".{64,479}?[.;!?,:)\]}>] |.{64,479}?[.;!?,:)\]}> ]|.{64,479}?[05AEMae\u3001\u3002\uff0c]|.{1,480}(?:(?<=\r)\n)?",
+    re.DOTALL,
 )
 
 

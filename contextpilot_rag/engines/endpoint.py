@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import openai
 
 DEFAULT_TIMEOUT = 120.0
+_THOUGHTS = ("reasoning_content", "reasoning")  # as engines call them
 _BROKEN_OFF = {"abort", "error"}  # what vLLM and SGLang call the end of an answer that they could not finish
 
 
@@ -257,11 +258,13 @@ class _Reading:
         if usage is not None:
             self._usage = usage
         for choice in chunk.choices or ():
-            self._finish = choice.finish_reason or self._finish
-            text = _new_text(choice.delta)
+            self._finish = getattr(choice, "finish_reason", None) or self._finish
+            text = getattr(choice.delta, "content", None)
             if text:
-                self._first = self._first or time.perf_counter()
                 self._texts.append(text)
+            # A reasoning model's thoughts are no part of its answer, but the first of them is the first token.
+            if text or any(getattr(choice.delta, name, None) for name in _THOUGHTS):
+                self._first = self._first or time.perf_counter()
         return waited and self._first is not None
 
     def answer(self) -> Answer:
@@ -274,11 +277,6 @@ class _Reading:
         ended = time.perf_counter()
         first = self._first or ended  # an answer without a token: all of it was waiting
         return Answer("".join(self._texts), self._usage, first - self._started, ended - self._started)
-
-
-def _new_text(delta: Any) -> str:  # noqa: ANN401  openai's types are not imported
-    """Text of a chunk; a reasoning model's thoughts count too, since the first of them is the first token."""
-    return getattr(delta, "content", None) or getattr(delta, "reasoning_content", None) or ""
 
 
 def _client_options(url: str, api_key: str | None, timeout: float, max_retries: int) -> dict[str, Any]:
