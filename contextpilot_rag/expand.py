@@ -100,7 +100,7 @@ def _read_user(
     found = read_user(message.get("content"), set(given))
     if found is None:
         return None, originals
-    before, originals = originals, Originals(originals)
+    before, originals = originals, originals.copy()
     blocks = []
     texts: dict[int, str] = {}
     apart = False

@@ -6,23 +6,24 @@ before. A new turn adds the blocks that were not given yet, and location hints f
 
 from __future__ import annotations
 
-import re
 import threading
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ..dedup.messages import Messages
 from ..dedup.units import normal
-from ..errors import BrokenHint, InputError, SettingsError, TextTooLong
+from ..errors import InputError, SettingsError, TextTooLong
 from ..expand import read_full
 from ..identity import block_key
 from ..intake import BlockLike
 from ..prompt.prompt import AlignedPrompt
+from ..prompt.render import OPEN
 from ..settings import RequestOptions, Settings
 from ..types import Namespace, Rule, plain_text, short
-from .history import Dedup, History, Turn, text_of
+from .history import Dedup, History, Turn, copied, text_of
 from .prompt import TurnPrompt
 
 if TYPE_CHECKING:
@@ -34,18 +35,6 @@ if TYPE_CHECKING:
 class Aligner(Protocol):
     """The part of a pilot that a conversation needs."""
 
-    def align(
-        self,
-        blocks: Iterable[BlockLike],
-        question: str = "",
-        *,
-        namespace: Namespace | str | None = None,
-        key: Hashable = None,
-        **options: Unpack[RequestOptions],
-    ) -> AlignedPrompt:
-        """Choose the order of a request's blocks and take it as about to be sent."""
-        ...
-
     def prepare(
         self,
         blocks: Iterable[BlockLike],
@@ -56,6 +45,10 @@ class Aligner(Protocol):
         **options: Unpack[RequestOptions],
     ) -> AlignedPrompt:
         """Check and count a request's blocks; the order is the retriever's."""
+        ...
+
+    def decide(self, prepared: AlignedPrompt) -> AlignedPrompt:
+        """Choose the order of a prepared request and take it as about to be sent."""
         ...
 
     def count_tokens(self, text: str) -> int:
@@ -104,15 +97,12 @@ class Conversation:
         self._dedup = dedup or Dedup()
         self._lock = threading.RLock()
         self._label_of: dict[bytes, int] = {}
-        self._last_label = 0
-        self._pending: Turn | None = None
-        self._pending_content = ""
-        self._pending_label = 0  # the last label before it
+        self._pending: Turn | None = None  # the last of the messages, as long as it is not answered
         self._system = None if system is None else plain_text(system, "the system prompt")
         self._turns: list[Turn] = []
         self._sent = History(self._system, self._dedup)
         if messages is not None:
-            self._resume([dict(message) for message in messages])
+            self._resume(messages)
 
     @property
     def system(self) -> str | None:
@@ -123,13 +113,13 @@ class Conversation:
     def messages(self) -> list[Message]:
         """What was sent so far, with the answers; without a turn that is not answered yet. Keep it to resume."""
         with self._lock:
-            return cast("list[Message]", [dict(message) for message in self._sent.messages])
+            return cast("list[Message]", copied(self._answered()))
 
     @property
     def characters(self) -> int:
         """Length of all that was sent."""
         with self._lock:
-            return sum(len(text_of(message)) for message in self._sent.messages)
+            return sum(len(text_of(message)) for message in self._answered())
 
     def align(
         self,
@@ -154,28 +144,24 @@ class Conversation:
             InputError: as for `ContextPilot.align`, or a text that is too long.
         """
         with self._lock:
-            self._drop_pending()
-            first = not any(turn.opens for turn in self._turns)
-            choose = self._pilot.align if first else self._pilot.prepare
             options["echo"] = 0
-            prompt = choose(blocks, question, namespace=self._namespace, key=key, **options)
+            prompt = self._pilot.prepare(blocks, question, namespace=self._namespace, key=key, **options)
             for block in prompt.retrieved:
                 self._check_length("a block", block.text)
-            self._pending_label = self._last_label
-            texts = [block.text for block in prompt.blocks]
-            numbers = [self._number(text) for text in texts]
-            standing = frozenset(self._sent.standing if self._dedup.blocks else ())
-            tail = [part for part in (prompt.order_hint, prompt.question) if part]
-            turn = Turn(list(zip(numbers, texts, strict=True)), "".join(f"\n\n{part}" for part in tail))
-            if not texts:
-                turn.rest = turn.rest.removeprefix("\n\n")
+            if not prompt.retrieved:
+                self._check_length("the question", prompt.question)
+            if any(turn.opens for turn in self._turns):
+                prompt = replace(prompt, rule=Rule.CONVERSATION)
+            else:
+                prompt = self._pilot.decide(prompt)
+            self._drop_pending()
             history = tuple(self._sent.messages)
-            content = self._pending_content = self._sent.content(turn)
-            self._pending = turn
+            standing = dict(self._sent.standing if self._dedup.blocks else {})
+            numbers = [self._number(block.text) for block in prompt.blocks]
+            self._pending = self._turn(prompt, numbers, standing)
+            content = self._sent.turn(self._pending)["content"]
             values = {one.name: getattr(prompt, one.name) for one in fields(AlignedPrompt)}
-            if not first:
-                values["rule"] = Rule.CONVERSATION
-            again = standing.intersection(numbers)
+            again = frozenset(standing).intersection(numbers)
             return TurnPrompt(**values, history=history, content=content, numbers=tuple(numbers), again=again)
 
     def answer(self, answer: object) -> None:
@@ -200,10 +186,8 @@ class Conversation:
         with self._lock:
             if self._pending is not None:
                 self._turns.append(self._pending)
-                self._sent.messages.append({"role": "user", "content": self._pending_content})
                 self._pending = None
-            self._sent.add(message)
-            self._turns.append(Turn(message=dict(message)))
+            self._take(Turn(message=copied(dict(message))))
 
     def truncate(self, max_tokens: int) -> int:
         """Cut the history if it is longer than this: in one piece, after the system message, to half of it at most.
@@ -223,31 +207,40 @@ class Conversation:
         if type(max_tokens) is not int or max_tokens < 1:
             raise SettingsError(f"max_tokens must be a positive int, not {short(max_tokens)}")
         with self._lock:
-            self._drop_pending()
-            openings = [place for place, turn in enumerate(self._turns) if turn.opens][1:]
+            turns = self._turns if self._pending is None else [*self._turns, self._pending]
+            head = list(takewhile(lambda turn: turn.instructs, turns))
+            openings = [place for place, turn in enumerate(turns) if turn.opens][1:]
             if not openings or self._count(self._sent) <= max_tokens:
                 return 0
-            # The fewest turns fall out that leave room for as much again.
-            enough = bisect_left(openings, True, key=lambda cut: self._count(self._rendered(cut)) <= max_tokens // 2)
-            cut = openings[min(enough, len(openings) - 1)]
-            self._turns = self._turns[cut:]
-            self._sent = self._rendered()
-            self._keep_labels()
-            return cut
 
-    def _rendered(self, cut: int = 0) -> History:
-        """The turns from this one on, as they are sent if the history begins with them."""
+            def short_enough(cut: int) -> bool:
+                return self._count(self._rendered(_afresh([*head, *turns[cut:]]))) <= max_tokens // 2
+
+            # The fewest turns fall out that leave room for as much again.
+            cut = openings[min(bisect_left(openings, True, key=short_enough), len(openings) - 1)]
+            turns = _afresh([*head, *turns[cut:]])
+            self._sent = self._rendered(turns)
+            self._keep_labels()
+            if self._pending is not None:
+                self._pending = turns.pop()
+            self._turns = turns
+            return cut - len(head)
+
+    def _rendered(self, turns: Iterable[Turn]) -> History:
+        """The messages of a history that consists of these turns."""
         sent = History(self._system, self._dedup)
-        for turn in self._turns[cut:]:
+        for turn in turns:
             sent.turn(turn)
         return sent
+
+    def _answered(self) -> list[dict[str, Any]]:
+        return self._sent.messages if self._pending is None else self._sent.messages[:-1]
 
     def _drop_pending(self) -> None:
         """Forget a turn that was never answered, and the labels that it gave."""
         if self._pending is not None:
             self._pending = None
-            self._sent = self._rendered()
-            self._last_label = self._pending_label
+            self._sent = self._rendered(self._turns)
             self._keep_labels()
 
     def _keep_labels(self) -> None:
@@ -261,41 +254,56 @@ class Conversation:
         """The label of a block: its own, if it stands in the history; else the next."""
         key = block_key(normal(text) if self._dedup.normalise else text)
         number = self._label_of.get(key) if self._dedup.blocks else None
-        if number is None or number not in self._sent.standing:
-            self._last_label += 1
-            number = self._label_of[key] = self._last_label
+        if number is None:
+            number = self._label_of[key] = self._sent.new_label()
         return number
+
+    def _turn(self, prompt: AlignedPrompt, numbers: list[int], standing: Mapping[int, str]) -> Turn:
+        tail = "\n\n".join(part for part in (prompt.order_hint, prompt.question) if part)
+        if numbers:
+            texts = [standing.get(number, block.text) for number, block in zip(numbers, prompt.blocks, strict=True)]
+            return Turn(list(zip(numbers, texts, strict=True)), f"\n\n{tail}" if tail else "")
+        # A question alone, unless it looks like documents of ours.
+        return Turn(message={"role": "user", "content": f"\n\n{tail}" if tail.startswith(OPEN) else tail})
+
+    def _take(self, turn: Turn, sent: dict[str, Any] | None = None) -> None:
+        """Take in a turn; if it is known how it was sent, then like that."""
+        self._turns.append(turn)
+        if self._sent.turn(turn) != sent and sent is not None:
+            turn.sent = sent
+            self._sent = self._rendered(self._turns)
 
     def _count(self, sent: History) -> int:
         return sum(self._pilot.count_tokens(text_of(message)) for message in sent.messages)
 
-    def _resume(self, messages: list[dict[str, Any]]) -> None:
+    def _resume(self, messages: Messages) -> None:
         """Take over what was sent before."""
-        rest = messages
-        if messages and messages[0].get("role") == "system" and isinstance(messages[0].get("content"), str):
-            if self._system not in {None, messages[0]["content"]}:
-                raise InputError("the messages begin with another system prompt than this conversation's")
-            self._system = messages[0]["content"]
-            rest = messages[1:]
-        try:
-            full = list(read_full(messages))[len(messages) - len(rest) :]
-            turns = [
-                Turn(message=one.message)
-                if one.blocks is None
-                else Turn([(block.label, block.text) for block in one.blocks], one.rest)
-                for one in full
-            ]
-        except BrokenHint:
-            turns = []
-        self._turns = turns
-        self._sent = self._rendered()
-        if self._sent.messages != messages:
-            self._turns = [Turn(message=message, as_it_is=True) for message in rest]
-            self._sent = self._rendered()
+        if not all(isinstance(message, Mapping) for message in messages):
+            raise InputError("what was sent before is a list of messages")
+        before = [copied(dict(message)) for message in messages]
+        system, rest = None, before
+        if before and before[0] == {"role": "system", "content": text_of(before[0])}:
+            system, rest = text_of(before[0]), before[1:]
+        if before and self._system not in {None, system}:
+            raise InputError("the messages begin with another system prompt than this conversation's")
+        if before:
+            self._system = system
+            self._sent = self._rendered([])
+        full_messages = list(read_full(before, strict=False))[len(before) - len(rest) :]
+        for full, message in zip(full_messages, rest, strict=True):
+            if full.blocks is None:
+                self._take(Turn(message=full.message), message)
+            elif full.apart:
+                self._take(Turn(message=message), message)
+            else:
+                self._take(Turn([(block.label, block.text) for block in full.blocks], full.rest), message)
         for number, text in self._sent.standing.items():
             self._label_of[block_key(normal(text) if self._dedup.normalise else text)] = number
-        labels = (int(found[1]) for message in rest for found in _LABEL.finditer(text_of(message)))
-        self._last_label = max([0, *labels])
+
+
+def _afresh(turns: list[Turn]) -> list[Turn]:
+    """Turns to be sent anew: what they once pointed to may be gone."""
+    return [replace(turn, sent=None) for turn in turns]
 
 
 def left_out(settings: Settings) -> Dedup:
@@ -324,16 +332,15 @@ def opened(
     return kept
 
 
-_LABEL = re.compile(r"^\[(\d{1,9})\] ", re.MULTILINE)
-
-
 def _assistant_message(answer: object) -> Mapping[str, Any]:
     if isinstance(answer, str):
         return {"role": "assistant", "content": answer}
-    if isinstance(answer, Mapping) and "role" in answer:
-        return answer
-    choices = getattr(answer, "choices", None)
-    message = getattr(choices[0], "message", None) if choices else answer
+    message = answer
+    choices = answer.get("choices") if isinstance(answer, Mapping) else getattr(answer, "choices", None)
+    if isinstance(choices, list | tuple) and choices:  # a whole completion, as an object or as plain JSON
+        message = choices[0].get("message") if isinstance(choices[0], Mapping) else getattr(choices[0], "message", None)
+    if isinstance(message, Mapping) and "role" in message:
+        return message
     dump = getattr(message, "model_dump", None)
     if callable(dump):
         dumped = dump(exclude_none=True)

@@ -7,7 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-from ..types import Namespace
+from ..errors import InputError
+from ..types import Namespace, short
 from .conversation import Conversation
 
 Key = tuple[Namespace, Hashable]
@@ -53,7 +54,14 @@ class Conversations:
             namespace: whose it is; equal names in two namespaces are two conversations.
             name: the caller's.
             make: gives the conversation, from the one that is kept or None.
+
+        Raises:
+            InputError: a name that is not hashable.
         """
+        try:
+            hash(name)
+        except TypeError:
+            raise InputError(f"a conversation's name must be hashable, not {short(name)}") from None
         now, key = self._clock(), (namespace, name)
         with self._lock:
             self._forget_old(now)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import itemgetter
 
 from ..errors import BrokenHint, TextTooLong
@@ -206,7 +206,7 @@ class Originals:
     """The inverse: texts as they were before `Repeats` replaced anything.
 
     Args:
-        others: start with what these know.
+        known: originals to begin with, by place.
 
     >>> originals = Originals()
     >>> originals.add("[1]", "Slices count from zero.")
@@ -215,8 +215,12 @@ class Originals:
     'count from zero Always.'
     """
 
-    def __init__(self, others: Originals | None = None) -> None:
-        self._texts: dict[str, str] = {} if others is None else dict(others._texts)
+    def __init__(self, known: Mapping[str, str] | None = None) -> None:
+        self._texts = dict(known or {})
+
+    def copy(self) -> Originals:
+        """Others that know the same so far."""
+        return Originals(self._texts)
 
     def note(self, place: str, text: str) -> str:
         """A text that was sent as it is: `Repeats.add` was told not to replace anything."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from unittest.mock import patch
 
 from hypothesis import strategies as st
 
 from contextpilot_rag import BlockRef, Namespace, OrderBudget, Request
 from contextpilot_rag.batch import Plan
+from contextpilot_rag.index import grow
+from contextpilot_rag.index.grow import PIECE
+from contextpilot_rag.index.plan import plan_batch
 from contextpilot_rag.index.tree import PrefixTree
+from contextpilot_rag.index.watch import Watch
 from contextpilot_rag.types import Alignment
 
 THROUGHPUT = OrderBudget("throughput")
@@ -31,7 +36,7 @@ budgets = st.builds(
     limits,
 )
 balanced = st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.8, 1.0]).map(lambda min_gain: OrderBudget("balanced", min_gain))
-pieces = st.sampled_from([2, 3, 4, 6, 4_096])
+pieces = st.sampled_from([2, 3, 4, 6, 50, PIECE])
 NAMESPACES = [Namespace(), Namespace("acme"), Namespace("acme", corpus="old")]
 
 
@@ -46,8 +51,8 @@ def batch(contexts: Iterable[Iterable[int]], budget: OrderBudget = THROUGHPUT) -
 @st.composite
 def many_contexts(draw, most=20):
     """Up to ``most`` contexts, some of them several times."""
-    found = draw(st.lists(contexts, max_size=most - 4))
-    again = draw(st.lists(st.integers(0, most), max_size=4 if found else 0))
+    found = draw(st.lists(contexts, max_size=most - most // 5))
+    again = draw(st.lists(st.integers(0, most), max_size=most // 5 if found else 0))
     return found + [found[number % len(found)] for number in again]
 
 
@@ -92,6 +97,19 @@ class After:
     def __call__(self) -> bool:
         self.times -= 1
         return self.times < 0
+
+
+def planned(
+    requests: Sequence[Request],
+    engine: Mapping[Namespace, PrefixTree] | None = None,
+    piece: int = PIECE,
+    late: int | None = None,
+    ceiling: bool = False,
+) -> Plan[Alignment]:
+    """A plan; with a small piece also few requests go the way of many."""
+    watch = None if late is None else Watch(After(late))
+    with patch.object(grow, "MOST_LEAVES", grow.MOST_LEAVES if piece == PIECE else 1):
+        return plan_batch(requests, (engine or {}).get, watch=watch, ceiling=ceiling, piece=piece)
 
 
 def sent(alignment: Alignment) -> tuple[BlockRef, ...]:
