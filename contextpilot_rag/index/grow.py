@@ -13,6 +13,7 @@ from .watch import Watch
 
 PIECE = 4_096  # trees that are merged in one table, which takes 4 bytes for each pair
 _LEFT = 0.6  # share of a piece's trees that is left when pieces are drawn anew
+_PROGRESS = 0.97  # a division that leaves more of the trees was idle
 _NOISE = 0.05  # how far weights are bent for another attempt, as a share
 _SCALE = 64  # bent weights are whole numbers, too
 
@@ -83,7 +84,7 @@ def _merge(forest: SetForest, worth: Worth, watch: Watch, piece: int) -> None:
             if watch.was_late:
                 return
         number += 1
-        idle = 0 if len(forest.roots()) < len(roots) else idle + 1
+        idle = 0 if len(forest.roots()) < _PROGRESS * len(roots) else idle + 1
     if len(roots) <= piece:
         merge(forest, roots, worth, late=watch.late)
 

@@ -16,6 +16,7 @@ from .forest import Blocks
 
 Row = npt.NDArray[np.float32]  # token counts below 2**24 are exact
 
+_CELLS = 2**24  # of the rows, where the table itself is smaller
 _RARE = 24  # up to this many members a list is faster than a row
 
 _FEW_ROWS = 640  # up to this many, multiplying all rows with all is faster than adding those that are needed
@@ -35,23 +36,26 @@ class Members:
     def __init__(self, size: int, sets: Sequence[Blocks], weights: Sequence[int]) -> None:
         self._weights = weights
         self._places = size
-        held = np.fromiter(chain.from_iterable(sets), np.intp)
+        every = np.fromiter(chain.from_iterable(sets), np.intp)
         places = np.repeat(np.arange(len(sets)), [len(blocks) for blocks in sets])
-        counts = np.bincount(held, minlength=len(weights))
-        limit = max([_RARE, *map(len, sets)])  # keeps the rows within a small multiple of size * size
-        dense = np.flatnonzero(counts > limit)
-        row_of = np.full(len(weights), -1, np.intp)
+        blocks, held, counts = np.unique(every, return_inverse=True, return_counts=True)
+        # As many rows as keep them within a small multiple of size * size, for the blocks that most sets hold.
+        most_rows = max(size, _CELLS // max(1, size))
+        dense = np.argsort(-counts, kind="stable")[:most_rows]
+        dense = dense[counts[dense] > _RARE]
+        row_of = np.full(len(blocks), -1, np.intp)
         row_of[dense] = np.arange(len(dense))
         rows = row_of[held]
+        tokens = np.array([weights[block] for block in blocks.tolist()], np.float32)
         self._dense: Row = np.zeros((len(dense), size), np.float32)
-        self._dense[rows[rows >= 0], places[rows >= 0]] = np.asarray(weights, np.float32)[held[rows >= 0]]
+        self._dense[rows[rows >= 0], places[rows >= 0]] = tokens[held[rows >= 0]]
         # Views of the rows: adding row by row beats gathering them first.
-        self._rows: dict[int, Row] = dict(zip(dense.tolist(), self._dense, strict=True))
+        self._rows: dict[int, Row] = dict(zip(blocks[dense].tolist(), self._dense, strict=True))
         # A block that only one set holds is shared by nobody now or later.
         rare = (rows < 0) & (counts[held] > 1)
-        self._lists: dict[int, list[int]] = {block: [] for block in np.unique(held[rare]).tolist()}
-        for block, place in zip(held[rare].tolist(), places[rare].tolist(), strict=True):
-            self._lists[block].append(place)
+        self._lists: dict[int, list[int]] = {}
+        for block, place in zip(every[rare].tolist(), places[rare].tolist(), strict=True):
+            self._lists.setdefault(block, []).append(place)
 
     def add(self, place: int, blocks: Iterable[int]) -> None:
         """Blocks that the set in this place has from now on."""
@@ -80,7 +84,10 @@ class Members:
             return table
         table = (self._dense[:, : len(sets)] > 0).astype(np.float32).T @ self._dense
         for block, places in self._lists.items():
-            table[np.ix_(places, places)] += self._weights[block]
+            weight = self._weights[block]
+            for row in map(table.__getitem__, places):
+                for place in places:
+                    row[place] += weight
         return table
 
     def keep(self, places: Sequence[int]) -> None:
