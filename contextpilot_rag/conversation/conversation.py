@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from ..dedup.messages import Messages
 from ..dedup.units import normal
 from ..errors import InputError, SettingsError, TextTooLong
-from ..expand import read_full
+from ..expand import FullMessage, read_full
 from ..identity import block_key
 from ..intake import BlockLike
 from ..prompt.prompt import AlignedPrompt
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ..prompt.render import Message
+
+_HIGHEST_LABEL = 10**8  # that is taken over from elsewhere; there is room for new ones
 
 
 class Aligner(Protocol):
@@ -187,7 +189,12 @@ class Conversation:
             if self._pending is not None:
                 self._turns.append(self._pending)
                 self._pending = None
-            self._take(Turn(message=copied(dict(message))))
+            own = copied(dict(message))
+            if own["role"] == "user" and isinstance(own.get("content"), str) and own["content"].startswith(OPEN):
+                # It looks like one of ours, and would be taken for one after a restart.
+                self._take_sent(own, list(read_full([*self._sent.messages, own], strict=False))[-1])
+            else:
+                self._take(Turn(message=own))
 
     def truncate(self, max_tokens: int) -> int:
         """Cut the history if it is longer than this: in one piece, after the system message, to half of it at most.
@@ -218,12 +225,9 @@ class Conversation:
 
             # The fewest turns fall out that leave room for as much again.
             cut = openings[min(bisect_left(openings, True, key=short_enough), len(openings) - 1)]
-            turns = _afresh([*head, *turns[cut:]])
-            self._sent = self._rendered(turns)
-            self._keep_labels()
+            self._replay(_afresh([*head, *turns[cut:]]))
             if self._pending is not None:
-                self._pending = turns.pop()
-            self._turns = turns
+                self._pending = self._turns.pop()
             return cut - len(head)
 
     def _rendered(self, turns: Iterable[Turn]) -> History:
@@ -236,23 +240,36 @@ class Conversation:
     def _answered(self) -> list[dict[str, Any]]:
         return self._sent.messages if self._pending is None else self._sent.messages[:-1]
 
+    def _replay(self, turns: list[Turn]) -> None:
+        """Make the history one of these turns."""
+        self._turns = turns
+        self._sent = History(self._system, self._dedup)
+        self._label_of = {}
+        for turn in turns:
+            self._sent.turn(turn)
+            self._learn_labels(turn)
+
+    def _learn_labels(self, turn: Turn) -> None:
+        for number, _ in turn.blocks:
+            if number in self._sent.standing:
+                self._label_of[self._key(self._sent.standing[number])] = number
+
     def _drop_pending(self) -> None:
         """Forget a turn that was never answered, and the labels that it gave."""
         if self._pending is not None:
             self._pending = None
-            self._sent = self._rendered(self._turns)
-            self._keep_labels()
-
-    def _keep_labels(self) -> None:
-        self._label_of = {key: number for key, number in self._label_of.items() if number in self._sent.standing}
+            self._replay(self._turns)
 
     def _check_length(self, what: str, text: str) -> None:
         if len(text) > self._dedup.max_text:
             raise TextTooLong(f"{what} of {len(text):,} characters; max_text is {self._dedup.max_text:,}")
 
+    def _key(self, text: str) -> bytes:
+        return block_key(normal(text) if self._dedup.normalise else text)
+
     def _number(self, text: str) -> int:
         """The label of a block: its own, if it stands in the history; else the next."""
-        key = block_key(normal(text) if self._dedup.normalise else text)
+        key = self._key(text)
         number = self._label_of.get(key) if self._dedup.blocks else None
         if number is None:
             number = self._label_of[key] = self._sent.new_label()
@@ -271,7 +288,8 @@ class Conversation:
         self._turns.append(turn)
         if self._sent.turn(turn) != sent and sent is not None:
             turn.sent = sent
-            self._sent = self._rendered(self._turns)
+            self._replay(self._turns)
+        self._learn_labels(turn)
 
     def _count(self, sent: History) -> int:
         return sum(self._pilot.count_tokens(text_of(message)) for message in sent.messages)
@@ -288,22 +306,25 @@ class Conversation:
             raise InputError("the messages begin with another system prompt than this conversation's")
         if before:
             self._system = system
-            self._sent = self._rendered([])
+            self._replay([])
         full_messages = list(read_full(before, strict=False))[len(before) - len(rest) :]
         for full, message in zip(full_messages, rest, strict=True):
-            if full.blocks is None:
-                self._take(Turn(message=full.message), message)
-            elif full.apart:
-                self._take(Turn(message=message), message)
-            else:
-                self._take(Turn([(block.label, block.text) for block in full.blocks], full.rest), message)
-        for number, text in self._sent.standing.items():
-            self._label_of[block_key(normal(text) if self._dedup.normalise else text)] = number
+            self._take_sent(message, full)
+
+    def _take_sent(self, message: dict[str, Any], full: FullMessage) -> None:
+        """Take in a message as it was sent."""
+        if full.blocks is None:
+            turn = Turn(message=full.message)
+        elif full.apart or any(block.label > _HIGHEST_LABEL for block in full.blocks):
+            turn = Turn(message=message)
+        else:
+            turn = Turn([(block.label, block.text) for block in full.blocks], full.rest)
+        self._take(turn, message)
 
 
 def _afresh(turns: list[Turn]) -> list[Turn]:
     """Turns to be sent anew: what they once pointed to may be gone."""
-    return [replace(turn, sent=None) for turn in turns]
+    return [replace(turn, blocks=list(turn.blocks), sent=None) for turn in turns]
 
 
 def left_out(settings: Settings) -> Dedup:

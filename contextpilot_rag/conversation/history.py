@@ -79,7 +79,7 @@ class History:
         return self._last_label
 
     def turn(self, turn: Turn) -> dict[str, Any]:
-        """Take in a turn.
+        """Take in a turn; its texts become what can be restored from what is sent.
 
         Returns:
             The message, as it was, or is to be, sent.
@@ -91,30 +91,36 @@ class History:
             self.messages.append({"role": "user", "content": self._content(turn)})
         else:
             self._note_labels(turn.message)
-            self._add(turn.message)
+            turn.message = self._add(turn.message)
         return self.messages[-1]
 
     def _content(self, turn: Turn) -> str:
         """A user message's content; its blocks stand in the prompt from now on."""
         rendered = []
-        for number, text in turn.blocks:
+        for place, (number, text) in enumerate(turn.blocks):
             if self._dedup.blocks and number in self.standing:
                 rendered.append(render_again(number, self.standing[number]))
                 continue
-            self.standing.setdefault(number, text)
-            self._last_label = max(self._last_label, number)
             sent = text if self._repeats is None else self._repeats.add(label(number), text)
             rendered.append(render_block(number, sent, shielded=self._repeats is not None))
+            turn.blocks[place] = number, self._restored(label(number), text)
+            self.standing.setdefault(*turn.blocks[place])
+            self._last_label = max(self._last_label, number)
         return render_documents(rendered) + turn.rest
 
-    def _add(self, message: Mapping[str, Any]) -> None:
+    def _add(self, message: dict[str, Any]) -> dict[str, Any]:
         number = len(self.messages) + 1
         if self._repeats is not None:
             self.messages.append(add_message(self._repeats, number, message))
-        elif message.get("role") == "tool":
+            return with_texts(message, number, self._restored) if self._repeats.restored else message
+        if message.get("role") == "tool":
             self.messages.append(with_texts(message, number, lambda _, text: shield(text)))
         else:
             self.messages.append(dict(message))
+        return message
+
+    def _restored(self, place: str, text: str) -> str:
+        return text if self._repeats is None else self._repeats.restored.pop(place, text)
 
     def _note_labels(self, message: Mapping[str, Any]) -> None:
         if message.get("role") == "user" and (found := read_user(message.get("content"), set())) is not None:

@@ -8,7 +8,7 @@ Lempel 1977), with units instead of bytes. Only units that were themselves sent 
 from __future__ import annotations
 
 import unicodedata
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from operator import itemgetter
 
@@ -28,22 +28,31 @@ _TRIED = 4  # earlier places of a unit that are looked at
 class _Text:
     """One text: its units' keys, where they begin, and which of them were sent in full."""
 
-    __slots__ = ("full", "keys", "place", "shifts", "starts", "text")
+    __slots__ = ("gaps", "keys", "place", "shifts", "starts", "text")
 
     def __init__(self, place: str, text: str, pieces: list[str], keys: list[int]) -> None:
         self.place = place
         self.text = text
         self.keys = keys
         self.starts = starts(pieces)
-        self.full = bytearray(b"\1") * len(pieces)
+        self.gaps: list[int] = []  # where runs of units that were not sent in full begin
         # What a hint restores may be longer or shorter than what it replaced, if they differ in normal form: from which
         # unit on the restored text is how much ahead of this one.
         self.shifts: list[tuple[int, int]] = []
+
+    def unit(self, unit: int) -> str:
+        """A unit's text."""
+        return self.text[self.starts[unit] : self.starts[unit + 1]]
 
     def lines(self, unit: int, length: int) -> tuple[int, int]:
         """Where a run of units begins, and where it ends but for the last line's end."""
         begin, end = self.starts[unit], self.starts[unit + length]
         return begin, end - len(_line_end(self.text[max(begin, end - 2) : end]))
+
+    def full_until(self, unit: int) -> int:
+        """Up to where the units from this one on were sent in full."""
+        next_gap = bisect_left(self.gaps, unit)
+        return self.gaps[next_gap] if next_gap < len(self.gaps) else len(self.keys)
 
     def restored_start(self, unit: int) -> int:
         """Where a unit begins once all hints are followed: hints count in that text."""
@@ -62,7 +71,7 @@ class Repeats:
     Args:
         exact: only texts that are equal to the last byte count as the same; else line ends, Unicode forms and blanks at
             the ends of lines may differ (`units.normal`).
-        max_characters: of all texts together that are searched for repeats; what comes after is sent in full.
+        max_characters: of all texts together that are searched for repeats; a text that no longer fits is sent in full.
         max_text: characters of one text.
 
     >>> repeats = Repeats()
@@ -86,6 +95,8 @@ class Repeats:
         self._seen_again: dict[int, list[int]] = {}
         self.left_out = 0
         """Characters that hints stand for, less those of the hints."""
+        self.restored: dict[str, str] = {}
+        """By place, what hints restore of a text, where that is another form of it."""
 
     def add(self, place: str, text: str, *, replace: bool = True) -> str:
         """Add a text to the prompt.
@@ -126,12 +137,13 @@ class Repeats:
         if normal(text) is not text:
             nfc = text.isascii() or unicodedata.is_normalized("NFC", text)
             pieces = [_counting(piece if nfc else unicodedata.normalize("NFC", piece)) for piece in pieces]
-        keys = list(map(hash, pieces))
-        keys[-1] = hash(_counting(pieces[-1] + "\n"))  # a last line is one, with or without its end
-        return keys, list(map(len, pieces))
+        if pieces[-1][-1] not in "\r\n":
+            pieces = [*pieces[:-1], _counting(pieces[-1] + "\n")]  # a last line is one, with or without its end
+        return list(map(hash, pieces)), list(map(len, pieces))
 
     def _replaced(self, new: _Text, number: int, lengths: list[int]) -> str:
         out: list[str] = []
+        restored: list[str] = []
         full_from = at = 0  # units from here on are sent in full and not written yet
         seen, keys, text, starts, first = self._seen, new.keys, new.text, new.starts, number << _BITS
         while at < len(keys):
@@ -149,31 +161,42 @@ class Repeats:
                 self._remember_again(key, first | at)
                 at += 1
                 continue
-            words, length, end, restored = run
-            out += (shield(text[starts[full_from] : begin]), words, text[end : starts[at + length]])
+            words, length, end, part = run
+            before, line_end = text[starts[full_from] : begin], text[end : starts[at + length]]
+            out += (shield(before), words, line_end)
+            restored += (before, part, line_end)
             self.left_out += end - begin - len(words)
-            new.full[at : at + length] = bytes(length)
+            new.gaps.append(at)
             at = full_from = at + length
-            new.shift(at, restored - (end - begin))
-        out.append(shield(text[starts[full_from] :]))
-        return "".join(out)
+            new.shift(at, len(part) - (end - begin))
+        rest = text[starts[full_from] :]
+        if not self._exact and restored and (whole := "".join([*restored, rest])) != text:
+            self.restored[new.place] = whole
+        return "".join([*out, shield(rest)])
 
-    def _run(self, new: _Text, at: int) -> tuple[str, int, int, int] | None:
+    def _run(self, new: _Text, at: int) -> tuple[str, int, int, str] | None:
         """The run that can be replaced here.
 
         Returns:
-            The hint for it, its number of units, where it ends, and the length of what the hint restores.
+            The hint for it, its number of units, where it ends, and what the hint restores.
         """
         source, start, length = self._longest(new, at)
+        while length and not new.unit(at + length - 1).strip(" \t\r\n"):
+            length -= 1  # an end of a line could become one with the next
         begin, end = new.lines(at, length)
+        piece = new.text[begin:end]
+        counted = piece if self._exact else normal(piece)  # other forms of a text are replaced where this one is
+        if len(counted) < _MARGIN * _SHORTEST_HINT:
+            return None
         part_begin, part_end = source.lines(start, length)
-        if min(end - begin, part_end - part_begin) < _MARGIN * _SHORTEST_HINT:
-            return None
-        piece, part = new.text[begin:end], source.text[part_begin:part_end]
+        part = source.text[part_begin:part_end]
         words = hint(source.place, source.restored_start(start), part)
-        if not (_worth(piece, words) and _worth(part, words) and self._same(piece, part)):
+        bytes_of_hint = _size(words)
+        if not (_reaches(counted, _MARGIN * bytes_of_hint) and _reaches(piece, bytes_of_hint)):
             return None
-        return words, length, end, len(part)
+        if piece != part and (self._exact or counted != normal(part)):
+            return None  # hashes were equal by chance
+        return words, length, end, part
 
     def _longest(self, new: _Text, at: int) -> tuple[_Text, int, int]:
         """The longest run of units that begins at this one and was sent in full before: text, unit, number of units."""
@@ -181,13 +204,10 @@ class Repeats:
         keys = new.keys
         for number_and_start in (self._seen[keys[at]], *self._seen_again.get(keys[at], ())):
             source, start = self._texts[number_and_start >> _BITS], number_and_start & _MASK
-            limit = min(len(source.keys) - start, len(keys) - at)
+            limit = min(source.full_until(start) - start, len(keys) - at)
             if source is new:
                 limit = min(limit, at - start)
             length = _common(source.keys, start, keys, at, limit)
-            left_out = source.full.find(0, start, start + length)
-            if left_out >= 0:
-                length = left_out - start
             if length > best_length:
                 best, best_start, best_length = source, start, length
         return best, best_start, best_length
@@ -196,10 +216,6 @@ class Repeats:
         places = self._seen_again.setdefault(key, [])
         if len(places) < _TRIED - 1:
             places.append(place)
-
-    def _same(self, piece: str, part: str) -> bool:
-        """Whether a part can stand for a piece: hashes may be equal by chance."""
-        return piece == part or (not self._exact and normal(piece) == normal(part))
 
 
 class Originals:
@@ -261,9 +277,13 @@ def _common(one: list[int], start: int, other: list[int], at: int, limit: int) -
     return length
 
 
-def _worth(part: str, words: str) -> bool:
-    least = _MARGIN * len(words.encode("utf-8", "surrogatepass"))
-    return len(part) >= least or len(part.encode("utf-8", "surrogatepass")) >= least
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _reaches(text: str, size: float) -> bool:
+    """Whether a text has so many bytes."""
+    return len(text) >= size or _size(text) >= size
 
 
 def _counting(piece: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from dataclasses import dataclass
 
@@ -16,14 +17,25 @@ LINES = (
     "}",
     "",
 )
-TABLE = "".join(f"| {row:>4} | EUR {row * 37 % 1000:>6}.{row:02} | {'paid' if row % 3 else 'open'} |\n" for row in range(9))
+TABLE = "".join(
+    f"| {row:>4} | EUR {row * 37 % 1000:>6}.{row:02} | {'paid' if row % 3 else 'open'} |\n" for row in range(9)
+)
 CODE = "def total(rows):\n    result = 0\n    for row in rows:\n        result += row.amount\n    return result\n" * 2
 SENTENCES = "".join(
     f"Sentence number {number} of a long paragraph says that {number * 7919} things were counted, and then some more. "
     for number in range(12)
 )
 SOLID = "".join("bcdfghijklmnpqrstuvwxyz"[number * number % 23] for number in range(1100))  # nowhere to cut
-POOL = (*LINES[:3], "\n".join(LINES) + "\n", TABLE, CODE, SENTENCES, SENTENCES[300:900], SOLID, "文字列は不変です。" * 70)
+POOL = (
+    *LINES[:3],
+    "\n".join(LINES) + "\n",
+    TABLE,
+    CODE,
+    SENTENCES,
+    SENTENCES[300:900],
+    SOLID,
+    "文字列は不変です。" * 70,
+)
 
 HOSTILE = (
     '[same text as in [1] at 0: 5 characters from "x"]',
@@ -62,11 +74,11 @@ HOSTILE = (
 
 
 def windows(text):
-    return text.replace("\n", "\r\n")
+    return re.sub("\r?\n", "\r\n", text)
 
 
 def padded(text):
-    return text.replace("\n", " \t\n")
+    return re.sub("(\r?\n)", " \t\\1", text)
 
 
 def decomposed(text):

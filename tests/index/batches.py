@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from contextpilot_rag import BlockRef, Namespace, OrderBudget, Request
 from contextpilot_rag.batch import Plan
 from contextpilot_rag.index import grow
+from contextpilot_rag.index.exact import MOST_LEAVES
 from contextpilot_rag.index.grow import PIECE
 from contextpilot_rag.index.plan import plan_batch
 from contextpilot_rag.index.tree import PrefixTree
@@ -108,7 +109,7 @@ def planned(
 ) -> Plan[Alignment]:
     """A plan; with a small piece also few requests go the way of many."""
     watch = None if late is None else Watch(After(late))
-    with patch.object(grow, "MOST_LEAVES", grow.MOST_LEAVES if piece == PIECE else 1):
+    with patch.object(grow, "MOST_LEAVES", MOST_LEAVES if piece == PIECE else 1):
         return plan_batch(requests, (engine or {}).get, watch=watch, ceiling=ceiling, piece=piece)
 
 

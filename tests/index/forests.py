@@ -56,9 +56,9 @@ def grown_at_random(sets, weights, seed, joins=None) -> SetForest:
 
 
 @st.composite
-def forests(draw, least=1, most=12, trees=False):
+def forests(draw, least=1, most=12, trees=False, leaves=sets):
     """Random forests; one tree if ``trees``."""
-    leaves = draw(st.lists(sets, min_size=least, max_size=most))
+    leaves = draw(st.lists(leaves, min_size=least, max_size=most))
     joins = None if trees else draw(st.integers(0, most))
     return grown_at_random(leaves, WEIGHTS, draw(st.integers(0, 2**16)), joins)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import permutations, product
-from typing import Union
+from typing import Any
 
 from contextpilot_rag import BlockRef, OrderBudget
 from contextpilot_rag.index.placement import PlacementRule
@@ -105,15 +105,13 @@ def most_saved_in_any_order(contexts: Sequence[Sequence[BlockRef]], cached: Sequ
     best = 0
     for orders in product(*(list(permutations(context)) for context in contexts)):
         starts = {order[:end]: order[end - 1].tokens for order in orders for end in range(1, len(order) + 1)}
-        new = sum(
-            tokens for start, tokens in starts.items() if tuple(block.key for block in start) not in known.used
-        )
+        new = sum(tokens for start, tokens in starts.items() if tuple(block.key for block in start) not in known.used)
         best = max(best, sum(block.tokens for order in orders for block in order) - new)
     return best
 
 
-Shape = Union[int, tuple["Shape", "Shape"]]
-"""A binary tree: the number of a leaf, or two trees."""
+Shape = Any
+"""A binary tree: the number of a leaf, or a pair of trees."""
 
 
 def all_forests(leaves: int) -> Iterator[list[Shape]]:

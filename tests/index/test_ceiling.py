@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import minimum_spanning_tree
 
@@ -20,6 +20,7 @@ def spanning_tree(sets, weights, cached):
     return -minimum_spanning_tree(edges).sum()
 
 
+@settings(max_examples=60)
 @given(st.lists(sets, max_size=10), st.data())
 def test_is_the_weight_of_a_maximum_spanning_tree(leaves, data):
     cached = [data.draw(st.integers(0, sum(WEIGHTS[block] for block in blocks))) for blocks in leaves]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contextpilot_rag.index.forest import NONE, SetForest
@@ -43,6 +43,7 @@ def test_a_node_that_leaves_takes_its_parent_away_and_the_place_is_used_again():
     check_forest(forest)
 
 
+@settings(max_examples=50)
 @given(forests(), st.integers(0, 2**16))
 def test_joins_and_detachments_keep_the_forest_whole(forest, seed):
     """The caller updates the nodes above."""
@@ -69,6 +70,7 @@ def _update(forest, nodes):
         forest.tokens[node] = forest.weigh(forest.blocks[node])
 
 
+@settings(max_examples=50)
 @given(forests())
 def test_walks_see_every_node_once_and_children_first(forest):
     check_forest(forest)
@@ -84,13 +86,17 @@ def test_walks_see_every_node_once_and_children_first(forest):
         assert counts[node] == len(leaves_below(forest, node))
 
 
+@settings(max_examples=50)
 @given(forests())
 def test_a_node_holds_what_all_leaves_below_have_in_common(forest):
     for node in forest.standing():
-        assert forest.blocks[node] == frozenset.intersection(*[forest.blocks[leaf] for leaf in leaves_below(forest, node)])
+        assert forest.blocks[node] == frozenset.intersection(
+            *[forest.blocks[leaf] for leaf in leaves_below(forest, node)]
+        )
     assert forest.saved() == sum(forest.weigh(forest.blocks[node]) for node in forest.inner())
 
 
+@settings(max_examples=50)
 @given(st.lists(sets, min_size=1, max_size=6))
 def test_other_weights_for_the_same_blocks(leaves):
     forest = SetForest(leaves, [1] * len(WEIGHTS))

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contextpilot_rag import BlockRef, Namespace, OrderBudget, Request, Rule
@@ -36,6 +36,7 @@ from tests.index.batches import (
 from tests.index.invariants import check
 from tests.index.models import within
 
+some = settings(max_examples=40)
 late_after = st.one_of(st.none(), st.integers(0, 120))
 A, B, C, D = (BlockRef(name, 100) for name in "abcd")
 
@@ -52,6 +53,7 @@ def test_a_single_request_stays_as_it_is(order, blocks):
     assert (alignment.order, alignment.predicted_cached_tokens, plan.sources) == (tuple(range(len(blocks))), 0, (-1,))
 
 
+@some
 @given(mixed_batches(), engines, pieces, late_after)
 def test_every_request_comes_exactly_once_with_a_permutation_of_its_blocks(requests, engine, piece, late):
     plan = planned(requests, engine, piece, late)
@@ -60,6 +62,7 @@ def test_every_request_comes_exactly_once_with_a_permutation_of_its_blocks(reque
         assert sorted(alignment.order) == list(range(len(alignment.request.blocks)))
 
 
+@some
 @given(mixed_batches(), engines, pieces, late_after)
 def test_the_limits_on_placement_are_kept(requests, engine, piece, late):
     for alignment in planned(requests, engine, piece, late):
@@ -69,6 +72,7 @@ def test_the_limits_on_placement_are_kept(requests, engine, piece, late):
             assert alignment.rule is Rule.OFF
 
 
+@some
 @given(mixed_batches(), engines, pieces, late_after)
 def test_the_prediction_is_what_sending_finds(requests, engine, piece, late):
     plan = planned(requests, engine, piece, late)
@@ -77,6 +81,7 @@ def test_the_prediction_is_what_sending_finds(requests, engine, piece, late):
     assert plan.predicted_cached_tokens == sum(tokens for _, tokens in predicted)
 
 
+@some
 @given(mixed_batches(), engines, pieces, late_after)
 def test_retrieved_cached_tokens_is_what_the_retrievers_orders_would_find(requests, engine, piece, late):
     plan = planned(requests, engine, piece, late)
@@ -84,6 +89,7 @@ def test_retrieved_cached_tokens_is_what_the_retrievers_orders_would_find(reques
     assert [alignment.retrieved_cached_tokens for alignment in plan] == [tokens for _, tokens in as_retrieved]
 
 
+@some
 @given(mixed_batches(), engines, pieces, late_after)
 def test_the_source_is_the_first_request_that_computes_the_prefix(requests, engine, piece, late):
     plan = planned(requests, engine, piece, late)
@@ -99,6 +105,7 @@ def test_the_source_is_the_first_request_that_computes_the_prefix(requests, engi
         assert source == (-1 if already else candidates[0])
 
 
+@some
 @given(mixed_batches(), engines, pieces)
 def test_namespaces_share_nothing(requests, engine, piece):
     plan = planned(requests, engine, piece)
@@ -113,18 +120,20 @@ def test_a_time_limit_is_shared_by_all_namespaces():
     chosen = [tuple(numbers.sample(blocks, 6)) for _ in range(60)]
     requests = [Request(blocks, Namespace(name), THROUGHPUT) for name in ("one", "two") for blocks in chosen]
     plan = planned(requests, late=20_000)
-    found = {name: 0 for name in ("one", "two")}
+    found = dict.fromkeys(("one", "two"), 0)
     for alignment in plan:
         found[alignment.request.namespace.tenant] += alignment.predicted_cached_tokens
     assert found["one"] == found["two"] > 0
 
 
+@some
 @given(batches(budgets), engines, pieces, late_after)
 def test_a_plan_saves_at_least_what_the_retrievers_orders_save(requests, engine, piece, late):
     plan = planned(requests, engine, piece, late)
     assert plan.predicted_cached_tokens >= plan.retrieved_cached_tokens
 
 
+@some
 @given(batches(budgets), pieces, late_after)
 def test_requests_that_share_nothing_are_not_touched(requests, piece, late):
     """Each with blocks of its own, though some blocks of one tree would sort before another's."""
@@ -135,6 +144,7 @@ def test_requests_that_share_nothing_are_not_touched(requests, piece, late):
     assert not any(alignment.changed for alignment in planned(apart, piece=piece, late=late))
 
 
+@some
 @given(batches(budgets), engines, pieces)
 def test_a_plan_that_gains_nothing_touches_nothing(requests, engine, piece):
     plan = planned(requests, engine, piece)
@@ -148,6 +158,7 @@ def test_what_shares_only_as_retrieved_is_not_touched():
     assert {alignment.rule for alignment in plan} == {Rule.NOTHING_GAINED}
 
 
+@some
 @given(mixed_batches(), engines, pieces, late_after)
 def test_the_callers_requests_and_the_engines_trees_are_not_changed(requests, engine, piece, late):
     requests_before = copy.deepcopy(requests)
@@ -159,6 +170,7 @@ def test_the_callers_requests_and_the_engines_trees_are_not_changed(requests, en
         assert (list(tree.paths()), tree.tokens, tree.blocks) == trees_before[namespace]
 
 
+@some
 @given(mixed_batches(), engines, pieces, late_after)
 def test_equal_batches_get_equal_plans(requests, engine, piece, late):
     assert planned(requests, engine, piece, late, True) == planned(list(requests), engine, piece, late, True)
@@ -196,12 +208,14 @@ print([(alignment.request.key, alignment.order) for alignment in plan], plan.sou
     assert len(printed) == 1
 
 
+@some
 @given(mixed_batches(), engines, pieces, late_after)
 def test_no_plan_passes_the_ceiling(requests, engine, piece, late):
     plan = planned(requests, engine, piece, late, ceiling=True)
     assert plan.predicted_cached_tokens <= plan.ceiling_tokens
 
 
+@some
 @given(st.lists(st.integers(0, 7), unique=True, max_size=8).map(tuple), st.randoms(use_true_random=False))
 def test_block_keys_of_any_hashable_type(chosen, numbers):
     keys = [None, "x", b"x", 1.5, (1, "x"), frozenset({1}), Namespace("t"), float("inf")]
@@ -216,6 +230,7 @@ def test_block_keys_of_any_hashable_type(chosen, numbers):
     assert {alignment.request.key for alignment in plan} == set(keys)
 
 
+@some
 @given(batches(balanced, most=12), engines)
 def test_a_batch_of_very_long_blocks_is_planned_like_one_of_short_ones(requests, engine):
     """Token counts beyond what 32 bits hold exactly."""
@@ -239,6 +254,7 @@ def test_a_batch_of_very_long_blocks_is_planned_like_one_of_short_ones(requests,
     assert orders(long_plan) == orders(short_plan)
 
 
+@some
 @given(contexts, balanced, sent_before)
 def test_balanced_follows_what_is_cached_only_for_min_gain(context, budget, before):
     (alignment,) = planned(batch([context], budget), {Namespace(): tree_of(before)})
@@ -246,6 +262,7 @@ def test_balanced_follows_what_is_cached_only_for_min_gain(context, budget, befo
     assert not alignment.changed or gain >= budget.min_gain * alignment.request.tokens * (1 - 1e-9)
 
 
+@some
 @given(batches(balanced, most=2))
 def test_what_balanced_changes_saves_min_gain_of_it(requests):
     plan = planned(requests)

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contextpilot_rag.index.reuse import Sequences
 from tests.index.models import longest_common_prefix
 
+some = settings(max_examples=60)
 # Ragged, with empties and repeats; few different blocks, so that prefixes are shared.
 ragged = st.lists(st.lists(st.integers(0, 3), max_size=6).map(tuple), max_size=14)
 
@@ -17,6 +18,7 @@ def sent_in_any_order(draw):
     return sequences, np.array(draw(st.permutations(range(len(sequences)))), np.int64)
 
 
+@some
 @given(sent_in_any_order())
 def test_each_sequence_finds_the_longest_prefix_that_was_sent_before(given_in):
     sequences, position = given_in
@@ -32,6 +34,7 @@ def test_each_sequence_finds_the_longest_prefix_that_was_sent_before(given_in):
         assert reuse.source[one] == (first if length else -1)
 
 
+@some
 @given(ragged)
 def test_sorted_they_stand_as_in_a_walk_through_their_tree(sequences):
     found = Sequences(sequences)
@@ -43,6 +46,7 @@ def test_sorted_they_stand_as_in_a_walk_through_their_tree(sequences):
         assert found.common[place] == before
 
 
+@some
 @given(ragged)
 def test_sent_sorted_nothing_is_found_that_the_neighbour_does_not_have(sequences):
     found = Sequences(sequences)
