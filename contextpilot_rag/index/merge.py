@@ -163,12 +163,12 @@ class _Table:
         """Make the best entry of a row right. Returns whether it still is what it was."""
         row, made = self._gains[place], self._made
         other = int(self._best_place[place])
-        while True:
+        while row[other] > 0:
             if self.trees[other] < 0:
                 row[other] = _GONE
             elif made[other] > made[place] and self._gains[other, place] < row[other]:
                 row[other] = self._gains[other, place]
-            elif not self._worth.plain and row[other] > 0 and (exact := self._gain(place, other)) < row[other]:
+            elif not self._worth.plain and (exact := self._gain(place, other)) < row[other]:
                 row[other] = exact
             else:
                 break
@@ -189,7 +189,8 @@ class _Table:
             known -= worth.cached(forest.blocks[one]) + worth.cached(forest.blocks[two])
             if self._below and not worth.enough(known, self._below[one] + self._below[two]):
                 known = _GONE
-            self._exact[pair] = known
+            # As the table can hold it: compared with what was rounded up, it would never be reached.
+            known = self._exact[pair] = float(np.float32(known))
         return known
 
     def _join(self, place: int, other: int) -> None:

@@ -105,6 +105,12 @@ def test_the_source_is_the_first_request_that_computes_the_prefix(requests, engi
         assert source == (-1 if already else candidates[0])
 
 
+def test_requests_with_other_budgets_share_too():
+    plan = planned([Request((A, B), budget=OrderBudget("retrieved")), Request((A, B))], ceiling=True)
+    assert [alignment.predicted_cached_tokens for alignment in plan] == [0, 200]
+    assert (plan.sources, plan.ceiling_tokens) == ((-1, 0), 200)
+
+
 @some
 @given(mixed_batches(), engines, pieces)
 def test_namespaces_share_nothing(requests, engine, piece):
@@ -131,6 +137,15 @@ def test_a_time_limit_is_shared_by_all_namespaces():
 def test_a_plan_saves_at_least_what_the_retrievers_orders_save(requests, engine, piece, late):
     plan = planned(requests, engine, piece, late)
     assert plan.predicted_cached_tokens >= plan.retrieved_cached_tokens
+
+
+def test_what_the_retrievers_orders_share_by_chance_is_not_given_up_for_less():
+    """The best trees that ``min_gain`` allows save 200; the retriever's orders, 207."""
+    a, b, c, d = (BlockRef(name, tokens) for name, tokens in (("a", 100), ("b", 7), ("c", 100), ("d", 1)))
+    budget = OrderBudget("balanced", 0.3)
+    plan = planned([Request(blocks, budget=budget) for blocks in ((c,), (a, b, c), (a, d), (a, b))])
+    assert plan.predicted_cached_tokens == plan.retrieved_cached_tokens == 207
+    assert plan.changed == 0
 
 
 @some

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -60,3 +62,14 @@ def test_nothing_and_only_empty_sequences():
         reuse = Sequences(sequences).reuse(np.arange(len(sequences)))
         assert reuse.blocks.tolist() == [0] * len(sequences)
         assert reuse.source.tolist() == [-1] * len(sequences)
+
+
+def test_one_very_long_sequence_costs_no_more_than_its_length():
+    sequences = [tuple(range(number, number + 10)) for number in range(1_000)] + [tuple(range(10_000))]
+    tracemalloc.start()
+    found = Sequences(sequences)
+    reuse = found.reuse(np.arange(len(sequences)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert reuse.blocks.tolist() == [0] * 1_000 + [10]
+    assert peak < 10 * 2**20

@@ -1,0 +1,177 @@
+"""The conversations that a pilot keeps: found by name and namespace, bounded in number, age and length."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contextpilot_rag import ContextPilot, Namespace
+from contextpilot_rag.conversation import Conversations
+from contextpilot_rag.errors import InputError, SettingsError
+from tests.dedup.material import CODE, TABLE
+
+ACME, OTHER = Namespace("acme"), Namespace("other")
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class Talk:
+    """A conversation of some length."""
+
+    def __init__(self, characters=0):
+        self.characters = characters
+
+
+def kept_or(new, kept):
+    return new if kept is None else kept
+
+
+def store_of(most=100, seconds=100, characters=1000):
+    clock = Clock()
+    return Conversations(most, seconds, characters, clock), clock
+
+
+visits = st.tuples(
+    st.sampled_from([ACME, OTHER]), st.sampled_from("abcd"), st.integers(0, 60), st.sampled_from([0, 0, 1, 30, 99, 100])
+)
+
+
+@given(st.lists(visits, max_size=20), st.integers(1, 5))
+def test_as_a_list_that_is_looked_through(all_visits, most):
+    store, clock = store_of(most, 100, 100)
+    entries = []  # used longest ago first: key, time, conversation, its length when it was last asked for
+    for space, name, grows, waits in all_visits:
+        clock.now += waits
+        entries = [entry for entry in entries if entry[1] > clock.now - 100]
+        before = next((entry[2] for entry in entries if entry[0] == (space, name)), None)
+        new = Talk()
+        found = store.get(space, name, partial(kept_or, new))
+        assert found is (new if before is None else before)
+        entries = [entry for entry in entries if entry[0] != (space, name)]
+        entries.append(((space, name), clock.now, found, found.characters))
+        while len(entries) > most or (sum(entry[3] for entry in entries) > 100 and len(entries) > 1):
+            del entries[0]
+        assert len(store) == len(entries)
+        found.characters += grows
+
+
+def test_names_belong_to_namespaces():
+    store, _ = store_of()
+    talks = {
+        (space, name): store.get(space, name, lambda _: Talk()) for space in (ACME, OTHER) for name in (1, "1", None)
+    }
+    assert len(set(map(id, talks.values()))) == 6
+    for (space, name), talk in talks.items():
+        assert store.get(space, name, lambda kept: kept) is talk
+
+
+def test_forgetting_one_all_of_a_namespace_and_all():
+    store, _ = store_of()
+    for space in (ACME, OTHER):
+        for name in "ab":
+            store.get(space, name, lambda _: Talk(10))
+    store.forget(ACME, "a")
+    assert store.get(ACME, "b", lambda kept: kept or Talk()).characters == 10
+    store.forget(ACME)
+    assert len(store) == 2
+    store.forget()
+    assert len(store) == 0
+
+
+def test_what_cannot_be_made_leaves_all_as_it_was():
+    store, _ = store_of()
+    talk = store.get(ACME, "a", lambda _: Talk(10))
+
+    def fails(_):
+        raise InputError("no")
+
+    for name in "ab":
+        with pytest.raises(InputError):
+            store.get(ACME, name, fails)
+    assert store.get(ACME, "a", lambda kept: kept) is talk
+    assert len(store) == 1
+
+
+# As the pilot uses it
+
+
+def talk_of(pilot, name, *texts, **options):
+    talk = pilot.conversation(name, **options)
+    for text in texts:
+        talk.align([text], "Why?")
+        talk.answer("So.")
+    return talk
+
+
+def test_a_pilot_keeps_the_conversations_used_last():
+    pilot = ContextPilot(max_conversations=2)
+    first, second = talk_of(pilot, "a", TABLE), talk_of(pilot, "b", TABLE)
+    assert pilot.conversation("a") is first
+    talk_of(pilot, "c", TABLE)
+    assert pilot.conversation("a") is first
+    assert pilot.conversation("b") is not second
+
+
+def test_a_pilot_keeps_so_many_characters():
+    pilot = ContextPilot(conversation_characters=2000)
+    first, second = talk_of(pilot, "a", "x" * 900), talk_of(pilot, "b", "y" * 900)
+    assert (pilot.conversation("a"), pilot.conversation("b")) == (first, second)
+    third = talk_of(pilot, "c", "z" * 1900)
+    assert pilot.conversation("c") is third
+    assert pilot.conversation("b") is not second
+
+
+def test_a_conversation_that_was_forgotten_goes_on_from_its_messages():
+    pilot = ContextPilot(max_conversations=1, dedup="blocks+chunks")
+    talk = talk_of(pilot, "a", TABLE, CODE)
+    pilot.conversation("b")
+    again = pilot.conversation("a", messages=talk.messages)
+    assert again is not talk
+    assert pilot.conversation("a") is again
+    assert pilot.conversation("a", messages=talk.messages) is again
+    one, other = (each.align([CODE, TABLE], "And?").messages() for each in (talk, again))
+    assert one == other
+    assert "[2] (given above)\n\n[1] (given above)" in one[-1]["content"]
+
+
+def test_other_messages_make_another_conversation():
+    pilot = ContextPilot()
+    talk = talk_of(pilot, "a", TABLE, CODE)
+    shorter = pilot.conversation("a", messages=talk.messages[:2])
+    assert shorter.messages == talk.messages[:2]
+    assert pilot.conversation("a") is shorter
+    assert len(talk.messages) == 4
+
+
+def test_a_conversation_without_a_name_is_not_kept():
+    pilot = ContextPilot()
+    assert pilot.conversation() is not pilot.conversation()
+
+
+def test_forgetting_a_namespace_forgets_its_conversations():
+    pilot = ContextPilot(namespace="acme")
+    own, other = pilot.conversation("a"), pilot.conversation("a", namespace="other")
+    pilot.forget("acme")
+    assert pilot.conversation("a") is not own
+    assert pilot.conversation("a", namespace="other") is other
+
+
+def test_errors_say_what_is_wrong():
+    pilot = ContextPilot()
+    for name in (["a"], ("a", {})):
+        with pytest.raises(InputError, match="name must be hashable"):
+            pilot.conversation(name)
+    with pytest.raises(InputError, match="list of messages"):
+        pilot.conversation("a", messages=["Why?"])
+    with pytest.raises(SettingsError, match="namespace"):
+        pilot.conversation("a", namespace=7)
+    assert pilot.conversation("a").messages == []
