@@ -180,6 +180,8 @@ class Repeats:
         Returns:
             The hint for it, its number of units, where it ends, and what the hint restores.
         """
+        if new.unit(at).isspace():
+            return None
         source, start, length = self._longest(new, at)
         while length and not new.unit(at + length - 1).strip(" \t\r\n"):
             length -= 1  # an end of a line could become one with the next

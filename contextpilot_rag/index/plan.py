@@ -27,8 +27,6 @@ from .reuse import Ints, Sequences
 from .tree import PrefixTree
 from .watch import Watch
 
-_MOST_TOKENS = 2**20  # of a block, as far as its weight in the search goes: sums must stay exact in 32 bits
-
 
 def plan_batch(
     requests: Sequence[Request],
@@ -55,27 +53,36 @@ def plan_batch(
     (['1', '3', '2'], 200)
     """
     watch = watch or Watch()
-    parts: dict[tuple[Namespace, OrderBudget], list[Request]] = {}
+    spaces: dict[Namespace, dict[OrderBudget, list[Request]]] = {}
     for request in requests:
-        parts.setdefault((request.namespace, request.budget), []).append(request)
-    batches = [_Part(members, budget, cached(namespace)) for (namespace, budget), members in parts.items()]
-    finished = [part.grow(watch, piece) for part in batches]
-    hopeful = [part for part in batches if watch.limited and part.attempts.useful]
+        spaces.setdefault(request.namespace, {}).setdefault(request.budget, []).append(request)
+    trees = {namespace: cached(namespace) for namespace in spaces}
+    parts = {
+        namespace: [_Part(members, budget, trees[namespace]) for budget, members in budgets.items()]
+        for namespace, budgets in spaces.items()
+    }
+    every = [part for batch in parts.values() for part in batch]
+    finished = [part.grow(watch, piece) for part in every]
+    hopeful = [part for part in every if watch.limited and part.attempts.useful]
     while hopeful and not watch.was_late:
         for part in hopeful:
             part.attempts.once(watch)
     alignments: list[Alignment] = []
     sources: list[int] = []
-    for part in batches:
-        found = part.planned()
+    bound = 0
+    for batch in parts.values():
+        whole, orders = batch[0], batch[0].orders()
+        if len(batch) > 1:  # other budgets share the cache, too
+            whole, orders = whole.with_others(orders, batch[1:])
+        found = whole.sent(orders)
         sources += [source + len(alignments) if source >= 0 else -1 for source in found.sources]
         alignments += found.alignments
-    bound = sum(part.ceiling() for part in batches) if ceiling else None
-    return Plan(tuple(alignments), tuple(sources), bound, all(finished))
+        bound += whole.ceiling() if ceiling else 0
+    return Plan(tuple(alignments), tuple(sources), bound if ceiling else None, all(finished))
 
 
 class _Part:
-    """The requests of one namespace and budget, with their blocks as numbers."""
+    """Requests of one namespace, with their blocks as numbers; those of one budget are planned together."""
 
     def __init__(self, requests: Sequence[Request], budget: OrderBudget, tree: PrefixTree | None) -> None:
         self._requests = requests
@@ -92,7 +99,20 @@ class _Part:
             self._retrieved.append(tuple([number[block.key] for block in request.blocks]))
         self._tokens = [request.tokens for request in requests]
         self._as_retrieved = Sequences(self._retrieved)
-        self._weights = [min(ref.tokens, _MOST_TOKENS) for ref in self._refs]
+        # Sums have to stay exact in 32 bits, so very long blocks all count less; their ratios stay.
+        bits = 24 - max(map(len, self._retrieved), default=0).bit_length()
+        self._shift = max(0, max((ref.tokens for ref in self._refs), default=0).bit_length() - max(1, bits))
+        self._weights = [ref.tokens >> self._shift for ref in self._refs]
+
+    def with_others(
+        self, orders: Sequence[tuple[int, ...]], others: Sequence[_Part]
+    ) -> tuple[_Part, list[tuple[int, ...]]]:
+        """This part and others of the same namespace as one, with all their orders."""
+        whole = _Part([request for part in (self, *others) for request in part._requests], self._budget, self._tree)  # noqa: SLF001
+        number = {ref.key: place for place, ref in enumerate(whole._refs)}
+        mine = [(self, order) for order in orders]
+        theirs = [(part, order) for part in others for order in part.orders()]
+        return whole, [tuple([number[part._refs[block].key] for block in order]) for part, order in mine + theirs]  # noqa: SLF001
 
     def grow(self, watch: Watch, piece: int) -> bool:
         """Find out what the requests can share; whether there was time for it."""
@@ -100,34 +120,41 @@ class _Part:
         leaves = [frozenset(self._retrieved[group[0]]) for group in self._member_groups]
         forest = SetForest(leaves, self._weights)
         min_gain = self._budget.min_gain if self._budget.order == "balanced" else 0.0
-        touched = [sum(self._tokens[member] for member in group) for group in self._member_groups]
+        touched = [sum(self._tokens[member] for member in group) >> self._shift for group in self._member_groups]
         worth = Worth(min_gain, touched, None if self._tree is None else self._cached)
         self.attempts = Attempts(forest, worth, piece if self._budget.order != "retrieved" else 0)
         self._finished = self._budget.order == "retrieved" or grow(forest, worth, watch, piece)
         return self._finished
 
-    def planned(self) -> Plan[Alignment]:
-        """The orders that save most, in the order of sending."""
+    def orders(self) -> Sequence[tuple[int, ...]]:
+        """For each request, the order that saves most."""
         if self._budget.order == "retrieved":
-            return self._sent(self._retrieved)
+            return self._retrieved
         hasty = not self._finished and self._budget.order == "throughput"
         popularity = self._popularity() if hasty else None
         orders, trees = lay_out(self.attempts.best, self._member_groups, self._retrieved, self._first, popularity)
         if placement_rule(self._budget) is not None:
-            return self._sent(self._within_limits(Sequences(orders).sending.tolist()))
+            return self._within_limits(Sequences(orders).sending.tolist())
         idle = set() if hasty else self._trees_without_gain(orders, trees)
-        if idle:  # where nothing is gained, nothing is touched
-            orders = [
-                retrieved if tree in idle else order
-                for order, retrieved, tree in zip(orders, self._retrieved, trees, strict=True)
-            ]
-        return self._sent(orders)
+        if not idle:
+            return orders
+        return [  # where too little is gained, nothing is touched
+            retrieved if tree in idle else order
+            for order, retrieved, tree in zip(orders, self._retrieved, trees, strict=True)
+        ]
+
+    def sent(self, orders: Sequence[tuple[int, ...]]) -> Plan[Alignment]:
+        """These orders in the order of sending, or the retriever's if they would save less than those."""
+        plan = self._sent(orders)
+        if plan.predicted_cached_tokens < plan.retrieved_cached_tokens:
+            return self._sent(self._retrieved)
+        return plan
 
     def ceiling(self) -> int:
-        cached = None if self._tree is None else [self._cached(frozenset(order)) for order in self._retrieved]
-        return ceiling_tokens(
-            [frozenset(order) for order in self._retrieved], [ref.tokens for ref in self._refs], cached
-        )
+        """Tokens that no orders can save more of."""
+        sets = [frozenset(order) for order in self._retrieved]
+        cached = [sum(self._refs[number].tokens for number in self._first(blocks)) for blocks in sets]
+        return ceiling_tokens(sets, [ref.tokens for ref in self._refs], cached)
 
     def _groups(self) -> list[list[int]]:
         """Requests with the same blocks, together; where that alone is not worth a new order, with the same order."""
@@ -190,15 +217,19 @@ class _Part:
         return Plan(tuple(alignments), tuple(sources))
 
     def _trees_without_gain(self, orders: Sequence[tuple[int, ...]], trees: Sequence[int]) -> set[int]:
-        """The trees whose requests would share as much, among themselves, in the retriever's order."""
+        """The trees whose requests share as much, or nearly, among themselves in the retriever's order."""
         gain: Counter[int] = Counter(dict.fromkeys(trees, 0))
+        tokens: Counter[int] = Counter()
+        for tree, total in zip(trees, self._tokens, strict=True):
+            tokens[tree] += total >> self._shift
         for sequences, sign in ((orders, 1), (self._retrieved, -1)):
             among_themselves = Sequences([(tree, *order) for tree, order in zip(trees, sequences, strict=True)])
             for member, shared in zip(among_themselves.sending.tolist(), among_themselves.common.tolist(), strict=True):
                 order = sequences[member]
                 cached = max(shared - 1, self._already_cached(order))
                 gain[trees[member]] += sign * sum([self._weights[number] for number in order[:cached]])
-        return {tree for tree, tokens in gain.items() if tokens <= 0}
+        least = self._budget.min_gain * (1 - 1e-9) if self._budget.order == "balanced" else 0.0
+        return {tree for tree, saved in gain.items() if saved <= 0 or saved < least * tokens[tree]}
 
     def _already_cached(self, order: Sequence[int]) -> int:
         """How many leading blocks are cached before anything is sent."""
@@ -223,5 +254,5 @@ class _Part:
         if order != retrieved:
             rule = Rule.PREFIX if cached_tokens > kept_tokens else Rule.PLANNED
         else:
-            rule = Rule.OFF if self._budget.order == "retrieved" else Rule.NOTHING_GAINED
+            rule = Rule.OFF if request.budget.order == "retrieved" else Rule.NOTHING_GAINED
         return Alignment(request, ranks, found, cached_tokens, kept_tokens, rule)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -36,16 +37,11 @@ class Sequences:
     """
 
     def __init__(self, sequences: Sequence[Sequence[int]]) -> None:
-        lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
-        width = int(lengths.max(initial=0))
-        padded = np.full((len(sequences), width + 1), -1, np.int64)
-        inside = np.arange(width + 1) < lengths[:, None]
-        padded[inside] = np.fromiter((block for sequence in sequences for block in sequence), np.int64, lengths.sum())
         # Those that are equal keep the order they came in; one that ends where others go on stands before them.
-        self.sending: Ints = np.lexsort(padded.T[::-1])
-        ordered = padded[self.sending]
-        same = (ordered[1:] == ordered[:-1]) & (ordered[1:] >= 0)
-        self.common: Ints = np.concatenate([[0], np.cumprod(same, axis=1, dtype=np.int64).sum(axis=1)])[: len(lengths)]
+        order = sorted(range(len(sequences)), key=[tuple(sequence) for sequence in sequences].__getitem__)
+        self.sending: Ints = np.array(order, np.int64)
+        common = [_common(sequences[one], sequences[other]) for one, other in pairwise(order)]
+        self.common: Ints = np.array([0, *common][: len(order)], np.int64)
         """For each of the sorted sequences, the length of the prefix that it shares with the one before it."""
 
     def reuse(self, position: Ints) -> Reuse:
@@ -75,3 +71,13 @@ class Sequences:
         back = np.empty(len(when), np.int64)
         back[self.sending] = np.arange(len(when))
         return Reuse(blocks[back], found[back])
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the longest common prefix."""
+    length = 0
+    for mine, theirs in zip(one, other, strict=False):
+        if mine != theirs:
+            break
+        length += 1
+    return length

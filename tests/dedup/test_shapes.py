@@ -14,7 +14,7 @@ from contextpilot_rag.dedup.chunks import Originals, Repeats
 from contextpilot_rag.dedup.units import normal
 from tests.dedup.material import SENTENCES, size
 
-LENGTH = 250_000
+LENGTH = 150_000
 
 
 def lines(count, length, letters="bcdfghijkl"):
