@@ -120,7 +120,8 @@ class _Search:
         if parent in place:
             shared[place[parent]] = losses[place[parent]] = 0  # dissolves when the node leaves
         losses[-1] = 0
-        places = np.flatnonzero(shared > best)
+        # Where nothing is shared nothing can be saved; places that no node has share nothing.
+        places = np.flatnonzero(shared > max(best, 0.0))
         gains, ups = shared[places], self._parent[places]
         while len(places) > 0 and (ups != len(shared) - 1).any():
             gains = gains - losses[ups]
