@@ -166,6 +166,7 @@ def counter() -> Iterator[tuple[Callable[[str], int], str]]:
 
     def count(text: str) -> int:
         body = json.dumps({"content": text.encode("utf-8", "replace").decode()})
+        connection.close()  # the server ends what has been idle for long
         connection.request("POST", "/tokenize", body, {"Content-Type": "application/json"})
         return len(json.loads(connection.getresponse().read())["tokens"])
 
