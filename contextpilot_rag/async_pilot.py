@@ -52,6 +52,18 @@ class AsyncContextPilot:
         # The embedded index answers in a fraction of a millisecond and does no input or output: it needs no thread.
         self._pilot = ContextPilot(index, namespace=namespace, tokenizer=tokenizer, settings=settings, **options)
 
+    @classmethod
+    def around(cls, pilot: ContextPilot) -> AsyncContextPilot:
+        """The async face of a pilot that is there already: one index, one namespace, one set of settings."""
+        made = cls.__new__(cls)
+        made._pilot = pilot  # noqa: SLF001
+        return made
+
+    @property
+    def blocking(self) -> ContextPilot:
+        """The same pilot for code that is not async."""
+        return self._pilot
+
     @property
     def settings(self) -> Settings:
         """The settings in force."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import partial
@@ -15,7 +13,8 @@ from .conversation import Conversation, Conversations, left_out, opened
 from .deciding import decided, plan_prompts, sound
 from .dedup.messages import Messages
 from .engines.usage import usage_of
-from .errors import ConflictingBlocks, IndexFailed, InputError, InvalidBlock, SettingsError
+from .errors import ConflictingBlocks, InputError, InvalidBlock, SettingsError
+from .failing import Failures
 from .identity import block_key, cache_salt
 from .index.local import ContextIndex, LocalIndex
 from .index.watch import Report, Watch
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .sending import Client
-
-logger = logging.getLogger("contextpilot_rag")
 
 
 class ContextPilot:
@@ -78,13 +75,12 @@ class ContextPilot:
         self._conversations = Conversations(
             chosen.max_conversations, chosen.conversation_seconds, chosen.conversation_characters, time.monotonic
         )
-        self._failures = 0
-        self._lock = threading.Lock()
+        self._failures = Failures(raises=self.settings.on_error == "raise")
 
     @property
     def failures(self) -> int:
         """How often the index or the tokenizer failed, and the request went out all the same."""
-        return self._failures
+        return self._failures.count
 
     def align(
         self,
@@ -250,7 +246,7 @@ class ContextPilot:
         <RunReport: 2 requests, 40.9% of 235 prompt tokens cached>
         """
         chosen = RunOptions(concurrency, system, model, results, retries, give_up_after, progress, options)
-        return await send_plan(plan, client, chosen, self.index, self.observe, self._failed)
+        return await send_plan(plan, client, chosen, self.index, self.observe, self._failures.fail)
 
     def conversation(
         self,
@@ -289,7 +285,7 @@ class ContextPilot:
         try:
             return int(self.index.predict(prepared.request))
         except Exception as error:  # noqa: BLE001  fails open, always: it is only about who goes first
-            self._count_failure(error)
+            self._failures.note(error)
             return 0
 
     def observe(self, alignment: Alignment, response: object) -> Usage | None:
@@ -315,8 +311,31 @@ class ContextPilot:
         try:
             self.index.observe(alignment, usage)
         except Exception as error:  # noqa: BLE001  fails open: an answer is there, it must reach the caller
-            self._failed(error)
+            self._failures.fail(error)
         return usage
+
+    def extra_body(self, namespace: Namespace | str | None = None) -> dict[str, Any]:
+        """What every request of a namespace carries as ``extra_body``: its ``cache_salt``, if it has one.
+
+        For those who configure their client once; prompts have it as ``prompt.extra_body``.
+
+        Raises:
+            SettingsError: a namespace that is none.
+
+        >>> sorted(ContextPilot().extra_body("tenant-1"))
+        ['cache_salt']
+        """
+        space = self._namespace if namespace is None else namespace_of(namespace)
+        salt = cache_salt(space, self.settings.salt_secret)
+        return {} if salt is None else {"cache_salt": salt}
+
+    def failed_open(self, error: Exception) -> None:
+        """Count a failure of something that is built on this pilot; the first is logged.
+
+        Raises:
+            ContextPilotError: the error, or `IndexFailed` because of it, if ``on_error="raise"`` was asked for.
+        """
+        self._failures.fail_with(error)
 
     def forget(self, namespace: Namespace | str | None = None) -> None:
         """Drop what the index knows of a namespace, and its conversations; None: of all."""
@@ -348,7 +367,7 @@ class ContextPilot:
         try:
             return self._tokens.count(text, name)
         except Exception as error:  # noqa: BLE001  fails open: somebody else's tokenizer, and an estimate will do
-            self._failed(error)
+            self._failures.fail(error)
             return self._tokens.estimate(text)
 
     def _aligned(self, request: Request) -> Alignment | None:
@@ -356,7 +375,7 @@ class ContextPilot:
         try:
             return sound(self.index.align(request), request)
         except Exception as raised:  # noqa: BLE001  the one place where the index's failures end
-            self._failed(raised)
+            self._failures.fail(raised)
             return None
 
     def _planned(
@@ -372,24 +391,8 @@ class ContextPilot:
         try:
             return plan_prompts(prepared, None if index is None else index.tree, watch, ceiling=ceiling)
         except Exception as error:  # noqa: BLE001  fails open: the requests can be sent all the same
-            self._failed(error)
+            self._failures.fail(error)
             return Plan(tuple(prepared), (-1,) * len(prepared), None, complete=False)
-
-    def _failed(self, error: Exception) -> None:
-        self._count_failure(error)
-        if self.settings.on_error == "raise":
-            raise IndexFailed(f"the context index failed: {error}") from error
-
-    def _count_failure(self, error: Exception) -> None:
-        with self._lock:
-            self._failures += 1
-            first = self._failures == 1
-        if first and self.settings.on_error == "open":
-            logger.warning(
-                "failed open: %s; requests go out all the same (said once, pilot.failures counts on)",
-                error,
-                exc_info=error,
-            )
 
 
 # Settings that shape the index or belong to the whole pilot.

@@ -15,8 +15,8 @@ ROOT = Path(contextpilot_rag.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 # From DESIGN's map: who may import whom. A room imports only what stands to its left.
 FLOORS = (
-    "errors types batch _version settings identity tokens dedup intake index prompt "
-    "expand conversation engines retrieval waiting run_options results sending deciding pilot async_pilot trace replay"
+    "errors failing types batch _version settings identity tokens dedup intake index prompt expand "
+    "conversation engines retrieval waiting run_options results sending deciding pilot async_pilot adapter trace replay"
 ).split()
 HEAVY = tuple("openai scipy faiss rank_bm25 matplotlib rich starlette uvicorn pydantic tqdm tenacity".split())
 

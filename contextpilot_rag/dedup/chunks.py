@@ -28,11 +28,12 @@ _TRIED = 4  # earlier places of a unit that are looked at
 class _Text:
     """One text: its units' keys, where they begin, and which of them were sent in full."""
 
-    __slots__ = ("gaps", "keys", "place", "shifts", "starts", "text")
+    __slots__ = ("gaps", "is_normal", "keys", "place", "shifts", "starts", "text")
 
-    def __init__(self, place: str, text: str, pieces: list[str], keys: list[int]) -> None:
+    def __init__(self, place: str, text: str, pieces: list[str], keys: list[int], *, is_normal: bool) -> None:
         self.place = place
         self.text = text
+        self.is_normal = is_normal
         self.keys = keys
         self.starts = starts(pieces)
         self.gaps: list[int] = []  # where runs of units that were not sent in full begin
@@ -118,8 +119,9 @@ class Repeats:
             return shield(text) if replace else text
         self._left -= len(text)
         pieces = units(text)
-        keys, lengths = self._keys(text, pieces)
-        new = _Text(place, text, pieces, keys)
+        is_normal = self._exact or normal(text) is text
+        keys, lengths = self._keys(text, pieces, is_normal=is_normal)
+        new = _Text(place, text, pieces, keys, is_normal=is_normal)
         number = len(self._texts)
         self._texts.append(new)
         if not replace:
@@ -130,13 +132,15 @@ class Repeats:
             return text
         return self._replaced(new, number, lengths)
 
-    def _keys(self, text: str, pieces: list[str]) -> tuple[list[int], list[int]]:
+    def _keys(self, text: str, pieces: list[str], *, is_normal: bool) -> tuple[list[int], list[int]]:
         """Hashes that are equal for units that count as the same, and the units' lengths in normal form."""
         if self._exact or not pieces:
             return list(map(hash, pieces)), list(map(len, pieces))
-        if normal(text) is not text:
-            nfc = text.isascii() or unicodedata.is_normalized("NFC", text)
-            pieces = [_counting(piece if nfc else unicodedata.normalize("NFC", piece)) for piece in pieces]
+        if not is_normal:
+            if not text.isascii() and not unicodedata.is_normalized("NFC", text):
+                pieces = [unicodedata.normalize("NFC", piece) for piece in pieces]
+            pieces = [piece if piece[-1] == "\n" and piece[-2:-1] not in _BEFORE_ENDS else _counting(piece)
+                      for piece in pieces]  # fmt: skip
         if pieces[-1][-1] not in "\r\n":
             pieces = [*pieces[:-1], _counting(pieces[-1] + "\n")]  # a last line is one, with or without its end
         return list(map(hash, pieces)), list(map(len, pieces))
@@ -187,7 +191,8 @@ class Repeats:
             length -= 1  # an end of a line could become one with the next
         begin, end = new.lines(at, length)
         piece = new.text[begin:end]
-        counted = piece if self._exact else normal(piece)  # other forms of a text are replaced where this one is
+        # Other forms of a text are replaced where this one is. Part of a normal text ends in blanks at most.
+        counted = piece if self._exact else piece.rstrip(" \t") if new.is_normal else normal(piece)
         if len(counted) < _MARGIN * _SHORTEST_HINT:
             return None
         part_begin, part_end = source.lines(start, length)
@@ -286,6 +291,9 @@ def _size(text: str) -> int:
 def _reaches(text: str, size: float) -> bool:
     """Whether a text has so many bytes."""
     return len(text) >= size or _size(text) >= size
+
+
+_BEFORE_ENDS = frozenset(" \t\r\n")  # not the empty text: an empty line is as it counts
 
 
 def _counting(piece: str) -> str:

@@ -29,20 +29,31 @@ def units(text: str) -> list[str]:
     ['one\n', 'two\n']
     """
     lines = text.splitlines(keepends=True)
-    if len(text) <= _LONG or max(map(len, lines)) <= _LONG:
+    if len(text) <= _LONG:
+        return lines
+    long = [number for number, length in enumerate(map(len, lines)) if length > _LONG]
+    if not long:
         return lines
     found: list[str] = []
-    for line in lines:
-        # Where a line is cut does not depend on how it ends: blanks and its end stay with its last piece.
-        body = len(line) if len(line) <= _LONG else len(line.rstrip(" \t\r\n"))
-        if body <= _LONG and len(line) - body <= _LONG:
-            found.append(line)
-        elif len(line) - body > _LONG:
-            found.extend(_CUT.findall(line))
-        else:
-            found.extend(_CUT.findall(line, 0, body))
-            found[-1] += line[body:]
+    done = 0
+    for number in long:
+        found += lines[done:number]
+        found += _cut(lines[number])
+        done = number + 1
+    found += lines[done:]
     return found
+
+
+def _cut(line: str) -> list[str]:
+    """A long line in pieces. Where it is cut does not depend on how it ends: blanks and its end stay with the last."""
+    body = len(line.rstrip(" \t\r\n"))
+    if len(line) - body > _LONG:
+        return _CUT.findall(line)
+    if body <= _LONG:
+        return [line]
+    pieces: list[str] = _CUT.findall(line, 0, body)
+    pieces[-1] += line[body:]
+    return pieces
 
 
 def starts(pieces: list[str]) -> list[int]:
@@ -60,11 +71,11 @@ def normal(text: str) -> str:
         text = unicodedata.normalize("NFC", text)
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if " \n" in text or "\t\n" in text or text[-1:] in _BLANKS:
-        text = _TRAILING.sub("", text)
+    if " \n" in text or "\t\n" in text:
+        text = "\n".join([line.rstrip(" \t") for line in text.split("\n")])
+    elif text[-1:] in _BLANKS:
+        text = text.rstrip(" \t")
     return text
 
 
 _BLANKS = (" ", "\t")
-# Begins with what is followed by no blank, so that a long run of blanks is gone over once.
-_TRAILING = re.compile(r"(?<![ \t])[ \t]+(?=\n|\Z)")

@@ -1,4 +1,4 @@
-"""BM25 results as contexts (rank-bm25's score arrays, or anything shaped like them)."""
+"""BM25 results as contexts: rank-bm25's score arrays, or anything shaped like them, and what bm25s returns."""
 
 from __future__ import annotations
 
@@ -45,6 +45,53 @@ def from_bm25(scores: ArrayLike, blocks: Sequence[Block], k: int = 10, question:
         threshold = np.partition(row[positive], len(positive) - k)[len(positive) - k]
         positive = positive[row[positive] >= threshold]
     return ranked(((int(position), float(row[position])) for position in positive), blocks, k, question)
+
+
+def from_bm25s(
+    results: Any,  # noqa: ANN401  bm25s.Results, or any pair like it
+    blocks: Sequence[Block],
+    k: int | None = None,
+    question: str = "",
+    row: int = 0,
+) -> Context:
+    """What ``bm25s.BM25().retrieve(...)`` found for one question.
+
+    bm25s fills up to k with documents that score zero; those are dropped.
+
+    Args:
+        results: ``(documents, scores)``, each of shape (questions, k); documents are positions in ``blocks``, as
+            ``retrieve`` returns them without a ``corpus``.
+        blocks: the corpus in indexing order.
+        k: how many to keep at most; None: all.
+        question: kept on the context.
+        row: which of the questions.
+
+    Raises:
+        RetrievalError: other shapes, documents that are no positions, or a position outside the corpus.
+
+    >>> corpus = [Block("tea", id="a"), Block("coffee", id="b"), Block("milk", id="c")]
+    >>> [block.id for block in from_bm25s(([[1, 2, 0]], [[2.5, 1.0, 0.0]]), corpus)]
+    ['b', 'c']
+    """
+    try:
+        documents, scores = results
+    except (TypeError, ValueError):
+        raise RetrievalError("expected (documents, scores), as bm25s returns them") from None
+    positions, points = numbers(documents, "documents"), numbers(scores, "scores")
+    if positions.ndim != 2 or positions.shape != points.shape:
+        raise RetrievalError(
+            f"expected documents and scores of shape (questions, k), got {positions.shape} and {points.shape}"
+        )
+    if not np.array_equal(positions, np.floor(positions)):
+        raise RetrievalError("documents must be positions: call retrieve without a corpus")
+    if not 0 <= row < len(positions):
+        raise RetrievalError(f"there is no row {row} in results for {len(positions)} questions")
+    hits = [
+        (int(position), float(score))
+        for position, score in zip(positions[row], points[row], strict=True)
+        if score > 0  # also drops NaN
+    ]
+    return ranked(hits, blocks, max(1, len(hits)) if k is None else k, question)
 
 
 class BM25Retriever:

@@ -20,7 +20,7 @@ def spanning_tree(sets, weights, cached):
     return -minimum_spanning_tree(edges).sum()
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.lists(sets, max_size=10), st.data())
 def test_is_the_weight_of_a_maximum_spanning_tree(leaves, data):
     cached = [data.draw(st.integers(0, sum(WEIGHTS[block] for block in blocks))) for blocks in leaves]

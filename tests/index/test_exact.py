@@ -33,7 +33,7 @@ def test_all_forests_of_four_leaves():
     assert len(forests) == len(set(forests)) == 37
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(few_sets, st.lists(sets, max_size=3))
 def test_nothing_saves_more_than_the_best_forest(leaves, held):
     forest, worth = SetForest(leaves, WEIGHTS), Worth(0, [], heaviest(held))
@@ -42,7 +42,7 @@ def test_nothing_saves_more_than_the_best_forest(leaves, held):
     assert saved(forest, worth) == most_saved_by_forests(leaves, WEIGHTS, cached=heaviest(held))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(few_sets, st.sampled_from([0.05, 0.1, 0.3, 0.5, 1.0]))
 def test_nothing_saves_more_where_every_join_has_to_be_enough(leaves, min_gain):
     prompts = [sum(WEIGHTS[block] for block in blocks) + 3 for blocks in leaves]
@@ -92,7 +92,7 @@ def test_a_plan_of_eight_is_the_best_forest_and_the_repeats(contexts, numbers):
     assert planned(batch(shuffled)).predicted_cached_tokens == forest.saved() + repeats
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.lists(sets, max_size=6), st.lists(sets, max_size=3), st.sampled_from([0.0, 0.0, 0.1, 0.3]))
 def test_merging_and_refining_never_find_more(leaves, held, min_gain):
     worth = Worth(min_gain, [sum(WEIGHTS[block] for block in blocks) for blocks in leaves], heaviest(held))

@@ -43,7 +43,7 @@ def test_a_node_that_leaves_takes_its_parent_away_and_the_place_is_used_again():
     check_forest(forest)
 
 
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(forests(), st.integers(0, 2**16))
 def test_joins_and_detachments_keep_the_forest_whole(forest, seed):
     """The caller updates the nodes above."""
@@ -70,7 +70,7 @@ def _update(forest, nodes):
         forest.tokens[node] = forest.weigh(forest.blocks[node])
 
 
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(forests())
 def test_walks_see_every_node_once_and_children_first(forest):
     check_forest(forest)
@@ -86,7 +86,7 @@ def test_walks_see_every_node_once_and_children_first(forest):
         assert counts[node] == len(leaves_below(forest, node))
 
 
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(forests())
 def test_a_node_holds_what_all_leaves_below_have_in_common(forest):
     for node in forest.standing():
@@ -96,7 +96,7 @@ def test_a_node_holds_what_all_leaves_below_have_in_common(forest):
     assert forest.saved() == sum(forest.weigh(forest.blocks[node]) for node in forest.inner())
 
 
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(st.lists(sets, min_size=1, max_size=6))
 def test_other_weights_for_the_same_blocks(leaves):
     forest = SetForest(leaves, [1] * len(WEIGHTS))

@@ -32,7 +32,7 @@ def grown(leaves, weights, worth=PLAIN, watch=None, piece=4_096):
     return forest, in_time
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(many_sets, st.integers(1, 9), st.sampled_from([0.0, 0.1, 0.5]), st.integers(0, 60))
 def test_pieces_of_any_size_and_any_time_make_a_whole_forest(leaves, piece, min_gain, steps):
     worth = Worth(min_gain, [sum(WEIGHTS[block] for block in blocks) for blocks in leaves])

@@ -9,7 +9,7 @@ from contextpilot_rag.index.forest import NONE, SetForest
 from contextpilot_rag.index.layout import lay_out
 from tests.index.forests import WEIGHTS, forests, leaves_below
 
-some = settings(max_examples=40)
+some = settings(max_examples=30)
 
 
 @st.composite

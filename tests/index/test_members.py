@@ -22,7 +22,7 @@ def overlaps(sets, wanted):
     return [shared(wanted, blocks) for blocks in sets]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(many_sets, few, st.integers(0, 3))
 def test_overlaps_with_rare_and_popular_blocks(sets, wanted, spare):
     """Blocks that at least two sets hold: the others are shared by nobody."""
@@ -38,7 +38,7 @@ def test_overlaps_with_rare_and_popular_blocks(sets, wanted, spare):
     assert not both
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(many_sets, st.integers(0, 3), st.sampled_from([0, 640]))
 def test_the_table_is_all_overlaps_of_two(sets, spare, few_rows):
     with patch.object(members, "_RARE", 2), patch.object(members, "_FEW_ROWS", few_rows):
@@ -49,7 +49,7 @@ def test_the_table_is_all_overlaps_of_two(sets, spare, few_rows):
         assert not table[one, len(sets) :].any()
 
 
-@settings(max_examples=50)
+@settings(max_examples=40)
 @given(many_sets, st.data())
 def test_sets_that_change_and_places_that_go(sets, data):
     with patch.object(members, "_RARE", 2):

@@ -16,7 +16,7 @@ from tests.index.batches import After
 from tests.index.forests import WEIGHTS, check_forest, leaves_below, sets, some_sets
 
 many_sets = st.lists(sets, max_size=14)
-some = settings(max_examples=50)
+some = settings(max_examples=40)
 shares = st.sampled_from([0.0, 0.0, 0.1, 0.25, 0.5, 1.0])
 
 

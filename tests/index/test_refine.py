@@ -12,7 +12,7 @@ from tests.index.batches import After
 from tests.index.forests import WEIGHTS, check_forest, forests, grown_at_random, leaves_below, sets, some_sets
 
 PLAIN = Worth(0, [])
-some = settings(max_examples=60)
+some = settings(max_examples=40)
 
 
 def heaviest(held):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from contextpilot_rag.index.reuse import Sequences
 from tests.index.models import longest_common_prefix
 
-some = settings(max_examples=60)
+some = settings(max_examples=40)
 # Ragged, with empties and repeats; few different blocks, so that prefixes are shared.
 ragged = st.lists(st.lists(st.integers(0, 3), max_size=6).map(tuple), max_size=14)
 

@@ -14,7 +14,7 @@ nonempty = st.lists(sets.filter(bool), min_size=1, max_size=30)
 
 
 @divisions
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(nonempty, st.integers(1, 12))
 def test_every_position_stands_in_one_piece_none_too_large(divide, leaves, size):
     pieces = divide(leaves, WEIGHTS, size)

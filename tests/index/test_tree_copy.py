@@ -11,7 +11,7 @@ from tests.index.invariants import check
 from tests.strategies import requests
 
 A, B, C = (BlockRef(key, 100) for key in "abc")
-some = settings(max_examples=50)
+some = settings(max_examples=40)
 # What happens to a tree: sequences that are sent, and others that are only used again.
 histories = st.lists(st.tuples(st.sampled_from(["insert", "insert", "touch"]), requests), max_size=12)
 capacities = st.one_of(st.none(), st.integers(1, 200))

@@ -1,0 +1,237 @@
+"""Adapter: what a package for a framework needs from the core, and nothing of any framework.
+
+A framework assembles its prompts itself, calls the engine itself, and hands on texts and not blocks. So an adapter
+takes texts by position, never lets a failure through, and finds out from the prompt that was sent which of the requests
+under way an engine's report is about.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from .async_pilot import AsyncContextPilot
+from .conversation import Conversation, TurnPrompt
+from .engines.usage import usage_of
+from .index.local import ContextIndex
+from .intake import namespace_of
+from .pilot import ContextPilot
+from .prompt import hints
+from .prompt.prompt import AlignedPrompt
+from .prompt.render import Message, render_block, render_user
+from .settings import RequestOptions
+from .types import Block, Namespace, Usage
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+PilotLike = ContextPilot | AsyncContextPilot | ContextIndex | str | None
+
+
+class Adapter:
+    """A pilot inside a framework: texts in, an order out, and no failure ever.
+
+    Args:
+        pilot: a `ContextPilot` or `AsyncContextPilot` to share, an index or its address, or None: an index of its own
+            in this process.
+        namespace: what may share cached prefixes; None: the pilot's.
+        remember: requests under way that a report can be matched to; the oldest go.
+        **options: settings for every request: order, min_gain, protect_top, ...
+
+    Raises:
+        SettingsError: an unknown setting, index or namespace, or a value that a setting cannot have.
+
+    >>> adapter = Adapter(min_gain=0)
+    >>> monday = adapter.arrange(["Slices count from zero.", "Sets have no order."], "What is a slice?")
+    >>> tuesday = adapter.arrange(["Sets have no order.", "Slices count from zero."], "And a set?")
+    >>> [positions for positions in tuesday.ids.values()]
+    [(1,), (0,)]
+    """
+
+    def __init__(
+        self,
+        pilot: PilotLike = None,
+        *,
+        namespace: Namespace | str | None = None,
+        remember: int = 256,
+        **options: Unpack[RequestOptions],
+    ) -> None:
+        if isinstance(pilot, AsyncContextPilot):
+            self._async = pilot
+        elif isinstance(pilot, ContextPilot):
+            self._async = AsyncContextPilot.around(pilot)
+        else:
+            self._async = AsyncContextPilot("embedded" if pilot is None else pilot)
+        self.pilot: ContextPilot = self._async.blocking
+        self.namespace = None if namespace is None else namespace_of(namespace)
+        self._options = options
+        self.pilot.prepare((), **options)  # wrong options are said now, not when a request comes
+        self._under_way: OrderedDict[int, AlignedPrompt] = OrderedDict()
+        self._remember = max(1, remember)
+        self._lock = threading.Lock()
+
+    def arrange(
+        self, texts: Sequence[str], question: str = "", *, namespace: Namespace | str | None = None
+    ) -> AlignedPrompt | None:
+        """Choose an order for a request's texts and take it as about to be sent.
+
+        Args:
+            texts: best first, exactly as they will stand in the prompt.
+            question: what is asked; helps to find the request again when the engine reports.
+            namespace: for this request; None: the adapter's.
+
+        Returns:
+            The prompt. Its ids are positions in ``texts``: ``prompt.ids[label]`` are all positions that have the text
+            of a label. None: something failed, so leave everything as it is.
+
+        Raises:
+            IndexFailed: something failed, and ``on_error="raise"`` was asked for.
+        """
+        with _FailingOpen(self.failed):
+            blocks, options = self._request(texts, namespace)
+            return self._remembered(self.pilot.align(blocks, question, **options))
+        return None
+
+    async def aarrange(
+        self, texts: Sequence[str], question: str = "", *, namespace: Namespace | str | None = None
+    ) -> AlignedPrompt | None:
+        """As `arrange`, awaiting an index that is elsewhere."""
+        with _FailingOpen(self.failed):
+            blocks, options = self._request(texts, namespace)
+            return self._remembered(await self._async.align(blocks, question, **options))
+        return None
+
+    def turn(
+        self, conversation: Conversation, texts: Sequence[str], question: str = ""
+    ) -> tuple[list[Message], TurnPrompt | None]:
+        """The messages of a conversation's next turn, as `Conversation.align` makes them.
+
+        Args:
+            conversation: of this adapter's pilot.
+            texts: what was retrieved for the turn, best first.
+            question: what is asked.
+
+        Returns:
+            The messages to send, and the turn's prompt, whose ids are positions in ``texts``. Where something failed:
+            all that was sent before, this turn's texts in full, and None.
+
+        Raises:
+            IndexFailed: something failed, and ``on_error="raise"`` was asked for.
+        """
+        with _FailingOpen(self.failed):
+            prompt = conversation.align(_by_position(texts), question, **self._options)
+            return prompt.messages(), prompt
+        return [*conversation.messages, {"role": "user", "content": render_user(texts, question=question)}], None
+
+    def learn(self, sent: str, response: object) -> Usage | None:
+        """Learn from an engine's report on a prompt that somebody else assembled and sent.
+
+        Args:
+            sent: the text of all its messages.
+            response: as `ContextPilot.observe` takes it.
+
+        Returns:
+            What was reported; None if nothing was, or if no request under way fits the prompt.
+        """
+        with _FailingOpen(self.failed):
+            usage = usage_of(response)
+            prompt = None if usage is None else self._found(sent)
+            if prompt is not None:
+                prompt.sent.prompt_bytes = len(sent.encode("utf-8", "surrogatepass"))
+                return self.pilot.observe(prompt, usage)
+        return None
+
+    @property
+    def failures(self) -> int:
+        """How often something failed, and the framework's own result was used."""
+        return self.pilot.failures
+
+    def failed(self, error: Exception) -> None:
+        """Count a failure of the framework's side; raise it, if ``on_error="raise"`` was asked for."""
+        self.pilot.failed_open(error)
+
+    def _request(self, texts: Sequence[str], namespace: Namespace | str | None) -> tuple[list[Block], dict[str, Any]]:
+        return _by_position(texts), {
+            **self._options,
+            "namespace": self.namespace if namespace is None else namespace,
+        }
+
+    def _remembered(self, prompt: AlignedPrompt) -> AlignedPrompt:
+        with self._lock:
+            self._under_way[id(prompt)] = prompt
+            while len(self._under_way) > self._remember:
+                self._under_way.popitem(last=False)
+        return prompt
+
+    def _found(self, sent: str) -> AlignedPrompt | None:
+        """The oldest request under way whose question and blocks stand in a prompt, blocks in order; no longer so."""
+        with self._lock:
+            waiting = list(self._under_way.items())
+        for name, prompt in waiting:
+            if prompt.question in sent and _stand_in_order(prompt, sent):
+                with self._lock:
+                    if self._under_way.pop(name, None) is not None:
+                        return prompt
+        return None
+
+
+class _FailingOpen:
+    """What fails inside is handed to a function and goes no further: the framework's own result is there."""
+
+    def __init__(self, failed: Callable[[Exception], None]) -> None:
+        self._failed = failed
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        if isinstance(error, Exception):
+            self._failed(error)
+            return True
+        return False
+
+
+def hint_for(ranks: Sequence[int | None]) -> str | None:
+    """The order hint for blocks in prompt order, or None where there is nothing to tell.
+
+    Args:
+        ranks: for each place, the rank that the retriever gave; None where it is not known, such as for a block that
+            somebody else added.
+
+    >>> hint_for([4, 0, 2])
+    'Order of relevance, best first: [2] > [3] > [1]'
+    >>> hint_for([0, 1, 2]), hint_for([0, 0, 1]), hint_for([1, 0, None])
+    (None, None, None)
+    """
+    known = [rank for rank in ranks if rank is not None]
+    if len(known) < len(ranks) or len(set(known)) < len(known) or all(a < b for a, b in pairwise(known)):
+        return None
+    return hints.order_hint(known)
+
+
+def labelled(number: int, text: str) -> str:
+    """A block's text as it stands in a prompt: its label before it, and escaped what could forge a label or a hint.
+
+    >>> labelled(2, "Slices count from zero.")
+    '[2] Slices count from zero.'
+    """
+    return render_block(number, text)
+
+
+def _by_position(texts: Sequence[str]) -> list[Block]:
+    return [Block(text, id=position) for position, text in enumerate(texts)]
+
+
+def _stand_in_order(prompt: AlignedPrompt, sent: str) -> bool:
+    """Whether a line of each block is found, one after another; an escaped line still holds the original one."""
+    place = 0
+    for block in prompt.blocks:
+        line = max(block.text.split("\n"), key=len).strip()
+        place = sent.find(line, place)
+        if place < 0:
+            return False
+        place += len(line)
+    return bool(prompt.blocks)

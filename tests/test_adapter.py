@@ -1,0 +1,155 @@
+"""Adapter: a pilot inside a framework."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contextpilot_rag import AsyncContextPilot, ContextPilot, Usage
+from contextpilot_rag.adapter import Adapter, hint_for, labelled
+from contextpilot_rag.errors import IndexFailed, InvalidBlock, SettingsError, TextTooLong
+from tests.strategies import texts
+
+LONG = [f"{name} " * 40 for name in ("slices", "steps", "copies", "sets")]
+
+
+class Broken:
+    """An index that fails whatever it is asked."""
+
+    def align(self, _request):
+        raise OSError("no route to host")
+
+    observe = predict = align
+
+
+def report(cached, prompt=1000):
+    return {"usage": {"prompt_tokens": prompt, "prompt_tokens_details": {"cached_tokens": cached}}}
+
+
+@given(st.lists(texts, max_size=6), st.booleans())
+def test_every_position_stands_under_one_label(given, asynchronous):
+    adapter = Adapter(order="throughput")
+    adapter.arrange(given[::-1])
+    prompt = asyncio.run(adapter.aarrange(given, "?")) if asynchronous else adapter.arrange(given, "?")
+    positions = [position for ids in prompt.ids.values() for position in ids]
+    assert sorted(positions) == list(range(len(given)))
+    for place, ids in prompt.ids.items():
+        assert prompt.blocks[place - 1].text == given[ids[0]]
+    assert adapter.failures == 0
+
+
+def test_what_it_is_built_on():
+    pilot = ContextPilot(namespace="t1")
+    assert Adapter(pilot).pilot is pilot
+    assert Adapter(AsyncContextPilot.around(pilot)).pilot is pilot
+    assert Adapter(pilot.index).pilot.index is pilot.index
+    assert Adapter().pilot.index is not Adapter().pilot.index
+    assert Adapter(pilot).arrange(["a"]).request.namespace.tenant == "t1"
+    assert Adapter(pilot, namespace="t2").arrange(["a"]).request.namespace.tenant == "t2"
+    assert Adapter(pilot, namespace="t2").arrange(["a"], namespace="t3").request.namespace.tenant == "t3"
+
+
+@pytest.mark.parametrize("wrong", [{"order": "best"}, {"capacity_tokens": 3}, {"namespace": ""}, {"pilot": "nonsense"}])
+def test_what_cannot_be_is_said_when_it_is_made(wrong):
+    with pytest.raises(SettingsError):
+        Adapter(**wrong)
+
+
+@pytest.mark.parametrize("method", ["arrange", "aarrange"])
+@pytest.mark.parametrize("wrong", [{"texts": [7]}, {"texts": None}, {"namespace": ""}, {"namespace": 7}])
+def test_what_cannot_be_used_leaves_everything_as_it_is(method, wrong, caplog):
+    adapter = Adapter()
+    for _ in range(2):
+        found = getattr(adapter, method)(**{"texts": ["a"], **wrong})
+        assert (asyncio.run(found) if method == "aarrange" else found) is None
+    assert adapter.failures == 2
+    assert len(caplog.records) == 1
+
+
+def test_a_failure_is_raised_where_it_is_asked_for():
+    adapter = Adapter(ContextPilot(on_error="raise"))
+    with pytest.raises(InvalidBlock):
+        adapter.arrange([7])
+    with pytest.raises(IndexFailed, match="ours"):
+        adapter.failed(ValueError("ours"))
+    with pytest.raises(IndexFailed):
+        Adapter(ContextPilot(Broken(), on_error="raise")).arrange(["a"])
+    assert adapter.failures == 2
+
+
+def test_a_broken_index_gives_the_retrievers_order():
+    adapter = Adapter(ContextPilot(Broken()))
+    assert adapter.arrange(LONG, "?").order == (0, 1, 2, 3)
+    assert adapter.failures == 1
+
+
+def test_a_report_finds_its_request():
+    adapter = Adapter()
+    first, second = adapter.arrange(LONG[:2], "What?"), adapter.arrange(LONG[1:], "Why?")
+    assert adapter.learn(f"Context: {LONG[1]}\n{LONG[2]}\n{LONG[3]}\nWhy?", report(400)) == Usage(1000, 400)
+    assert adapter.learn("\n".join([*(block.text for block in first.blocks), "Why?"]), report(1)) is None  # other one
+    assert adapter.learn("\n".join([*(block.text for block in reversed(first.blocks)), "What?"]), report(1)) is None
+    assert adapter.learn("\n".join([*(block.text.strip() for block in first.blocks), "What?"]), report(7)) is not None
+    assert adapter.pilot.stats().reported_cached_tokens == 407
+    assert second.sent.prompt_bytes > 0
+
+
+def test_a_request_is_found_once_and_the_oldest_goes():
+    adapter = Adapter(remember=2)
+    for question in ("one?", "two?", "three?", "three?"):
+        adapter.arrange(LONG[:1], question)
+    assert adapter.learn(f"{LONG[0]} one?", report(1)) is None
+    assert [adapter.learn(f"{LONG[0]} three?", report(1)) is not None for _ in range(3)] == [True, True, False]
+
+
+@pytest.mark.parametrize("response", [None, {}, {"usage": None}, object(), "text"])
+def test_an_answer_without_a_report_leaves_the_request_waiting(response):
+    adapter = Adapter()
+    adapter.arrange(LONG)
+    assert adapter.learn("".join(LONG), response) is None
+    assert adapter.learn("".join(LONG), report(5)) == Usage(1000, 5)
+
+
+@given(st.lists(texts, max_size=4), st.lists(texts, max_size=4))
+def test_turns_of_a_conversation(first, second):
+    adapter = Adapter()
+    talk = adapter.pilot.conversation("c", system="Be brief.")
+    sent, prompt = adapter.turn(talk, first, "One?")
+    assert sent == prompt.messages()
+    talk.answer("1")
+    longer, _ = adapter.turn(talk, second, "Two?")
+    assert longer[: len(sent)] == sent
+
+
+def test_a_turn_that_cannot_be_made_is_sent_in_full():
+    adapter = Adapter(ContextPilot(max_text=60))
+    talk = adapter.pilot.conversation("c", system="Be brief.")
+    adapter.turn(talk, ["short"], "One?")
+    talk.answer("1")
+    sent, prompt = adapter.turn(talk, ["short", LONG[0]], "Two?")
+    assert prompt is None
+    assert [message["role"] for message in sent] == ["system", "user", "assistant", "user"]
+    assert "[1] short" in sent[-1]["content"]
+    assert LONG[0] in sent[-1]["content"]
+    assert adapter.failures == 1
+    strict = Adapter(ContextPilot(max_text=60, on_error="raise"))
+    with pytest.raises(TextTooLong):
+        strict.turn(strict.pilot.conversation("c"), LONG, "?")
+
+
+@given(st.permutations(range(5)))
+def test_the_hint_of_an_order(order):
+    pilot = ContextPilot(order="throughput")
+    blocks = [f"block {number}" for number in range(5)]
+    pilot.align([blocks[rank] for rank in order])
+    prompt = pilot.align(blocks)
+    assert hint_for(prompt.order) == prompt.order_hint
+
+
+@given(texts)
+def test_labelled_is_what_the_renderer_writes(text):
+    prompt = ContextPilot().align([text])
+    assert prompt.user_message == f"<documents>\n{labelled(1, text)}\n</documents>"
