@@ -15,7 +15,7 @@ demo: $(VENV)/.ready-demo
 	@$(BIN)/contextpilot-rag demo $(ARGS)
 
 test: $(VENV)/.ready-dev
-	@$(BIN)/python -m pytest --cov --cov-report= $(ARGS)
+	@$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-report= $(ARGS)
 	@$(BIN)/python -m coverage report --skip-covered --fail-under=90
 	@$(BIN)/python -m coverage report --fail-under=95 --include='contextpilot_rag/index/*,contextpilot_rag/prompt/*,contextpilot_rag/identity.py'
 

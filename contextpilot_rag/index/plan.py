@@ -99,10 +99,14 @@ class _Part:
             self._retrieved.append(tuple([number[block.key] for block in request.blocks]))
         self._tokens = [request.tokens for request in requests]
         self._as_retrieved = Sequences(self._retrieved)
-        # Sums have to stay exact in 32 bits, so very long blocks all count less; their ratios stay.
-        bits = 24 - max(map(len, self._retrieved), default=0).bit_length()
-        self._shift = max(0, max((ref.tokens for ref in self._refs), default=0).bit_length() - max(1, bits))
-        self._weights = [ref.tokens >> self._shift for ref in self._refs]
+        # Sums have to stay exact in 32 bits, so where blocks that are shared are very long, all count less; their ratios
+        # stay. A block of one request alone is never saved, and counts as what there is room for.
+        bits = max(1, 24 - max(map(len, self._retrieved), default=0).bit_length())
+        times = Counter(block for order in self._retrieved for block in order)
+        shared = [ref.tokens for block, ref in enumerate(self._refs) if times[block] > 1 or tree is not None]
+        self._shift = max(0, max(shared, default=0).bit_length() - bits)
+        most = (1 << bits) - 1
+        self._weights = [min(max(1, ref.tokens >> self._shift), most) for ref in self._refs]
 
     def with_others(
         self, orders: Sequence[tuple[int, ...]], others: Sequence[_Part]
@@ -144,9 +148,9 @@ class _Part:
         ]
 
     def sent(self, orders: Sequence[tuple[int, ...]]) -> Plan[Alignment]:
-        """These orders in the order of sending, or the retriever's if they would save less than those."""
+        """These orders in the order of sending, or the retriever's if they save no more than those."""
         plan = self._sent(orders)
-        if plan.predicted_cached_tokens < plan.retrieved_cached_tokens:
+        if plan.predicted_cached_tokens <= plan.retrieved_cached_tokens:
             return self._sent(self._retrieved)
         return plan
 
