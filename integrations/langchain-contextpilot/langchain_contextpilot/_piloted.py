@@ -1,0 +1,117 @@
+"""What a retriever and a compressor have in common: a pilot, its settings, and placing documents with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from contextpilot_rag import ContextPilot, Namespace
+from contextpilot_rag.adapter import Adapter
+from contextpilot_rag.prompt.prompt import AlignedPrompt
+from contextpilot_rag.settings import Order, RequestOptions
+from contextpilot_rag.types import Rule
+from langchain_core.documents import Document
+from langchain_core.prompts import BasePromptTemplate
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+from ._placing import Found, found, placed
+
+
+class Piloted(BaseModel):
+    """Places documents with a pilot. Settings are read when it is made.
+
+    Args:
+        pilot: a `ContextPilot` or `AsyncContextPilot` to share, an index or its address, or None: an index of its own
+            in this process. Reads as the `ContextPilot` in use.
+        namespace: what may share cached prefixes; None: the pilot's. A request's config can name another.
+        document_prompt: renders a document where your chain does; None: only its content reaches the prompt.
+        order: as all that follow, a setting of `contextpilot_rag.Settings`; if not given, the pilot's.
+
+    Raises:
+        SettingsError: an unknown index or namespace, or a value that a setting cannot have.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    pilot: Any = Field(default=None, exclude=True, repr=False)
+    namespace: Namespace | str | None = None
+    document_prompt: BasePromptTemplate[str] | None = Field(default=None, exclude=True, repr=False)
+    order: Order | None = None
+    min_gain: float | None = None
+    protect_top: int | None = None
+    max_displacement: int | None = None
+    echo: int | None = None
+    order_hint: bool | None = None
+    _adapter: Adapter = PrivateAttr()
+
+    if not TYPE_CHECKING:  # type checkers know the fields; this only lets our own errors through as they are
+
+        def __init__(self, **values: Any) -> None:  # noqa: ANN401
+            super().__init__(**values)
+            self._adapter = Adapter(self.pilot, namespace=self.namespace, **self._options())
+            self.pilot = self._adapter.pilot  # so that whoever is made from these fields shares the index
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Piloted:
+        """A copy that shares the index: there is one engine, whoever asks it."""
+        memo = {} if memo is None else memo
+        memo[id(self.pilot)], memo[id(self._adapter)] = self.pilot, self._adapter
+        return super().__deepcopy__(memo)
+
+    @property
+    def adapter(self) -> Adapter:
+        """What places the documents; `ContextPilotCallbackHandler` reports to it."""
+        return self._adapter
+
+    @property
+    def failures(self) -> int:
+        """How often something of ours failed, and the documents went out as they were retrieved."""
+        return self._adapter.failures
+
+    def _options(self) -> RequestOptions:
+        names = self.model_fields_set.intersection(RequestOptions.__annotations__)
+        return cast("RequestOptions", {name: getattr(self, name) for name in names})
+
+    def _place(
+        self, documents: Sequence[Document], question: str, namespace: Namespace | str | None, k: int | None = None
+    ) -> Sequence[Document]:
+        given = self._read(documents, k)
+        prompt = self._adapter.arrange(given.texts, question, namespace=namespace) if given else None
+        return self._result(documents, given, prompt, k)
+
+    async def _aplace(
+        self, documents: Sequence[Document], question: str, namespace: Namespace | str | None, k: int | None = None
+    ) -> Sequence[Document]:
+        given = self._read(documents, k)
+        prompt = await self._adapter.aarrange(given.texts, question, namespace=namespace) if given else None
+        return self._result(documents, given, prompt, k)
+
+    def _read(self, documents: Sequence[Document], k: int | None) -> Found | None:
+        """The texts of the first k documents; None if something failed, or there is none."""
+        try:
+            given = found(documents, self.document_prompt).first(k, normalise=self._normalise)
+        except Exception as error:  # noqa: BLE001  fails open: the documents are there
+            self._adapter.failed(error)
+            return None
+        return given if given.texts else None
+
+    def _result(
+        self, documents: Sequence[Document], given: Found | None, prompt: AlignedPrompt | None, k: int | None
+    ) -> Sequence[Document]:
+        if given is not None and prompt is not None and prompt.rule is not Rule.FAILED_OPEN:
+            try:
+                return placed(given, prompt)
+            except Exception as error:  # noqa: BLE001  fails open: the documents are there
+                self._adapter.failed(error)
+        return documents if k is None else documents[:k]
+
+    def _differing(self, documents: Sequence[Document]) -> int | None:
+        """How many documents differ in their texts; None if that cannot be told."""
+        try:
+            return found(documents, self.document_prompt).count(normalise=self._normalise)
+        except Exception:  # noqa: BLE001  placing them will fail in the same way, and count it
+            return None
+
+    @property
+    def _normalise(self) -> bool:
+        pilot: ContextPilot = self._adapter.pilot
+        return pilot.settings.normalise

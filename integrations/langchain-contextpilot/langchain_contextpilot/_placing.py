@@ -1,0 +1,139 @@
+"""From a retriever's documents to texts, and from an alignment back to documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from contextpilot_rag.intake import distinct
+from contextpilot_rag.prompt.prompt import AlignedPrompt
+from contextpilot_rag.types import Block
+from langchain_core.documents import Document
+from langchain_core.prompts import BasePromptTemplate, format_document
+
+KEY = "contextpilot"
+"""What stands under this key of a document's metadata is ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was retrieved, best first.
+
+    Args:
+        documents: all of them.
+        texts: of those that have one, exactly as they will stand in the prompt.
+        ranks: for each text, the place of its document.
+        others: places of the documents without text, such as images.
+    """
+
+    documents: Sequence[Document]
+    texts: list[str]
+    ranks: list[int]
+    others: list[int]
+
+    def first(self, k: int | None, *, normalise: bool) -> Found:
+        """Only the first k that differ in their texts, with all that have the same text as one of them."""
+        if k is None:
+            return self
+        groups = [[self.ranks[position] for position in group] for group in _same(self.texts, normalise=normalise)]
+        kept = sorted([*groups, *([rank] for rank in self.others)])[:k]
+        ranks = {rank for group in kept for rank in group}
+        pairs = [(rank, text) for rank, text in zip(self.ranks, self.texts, strict=True) if rank in ranks]
+        others = [rank for rank in self.others if rank in ranks]
+        return Found(self.documents, [text for _, text in pairs], [rank for rank, _ in pairs], others)
+
+    def count(self, *, normalise: bool) -> int:
+        """How many differ in their texts."""
+        return len(_same(self.texts, normalise=normalise)) + len(self.others)
+
+    def of(self, positions: Sequence[Any]) -> list[tuple[int, Document]]:
+        """The documents of some texts, with their ranks."""
+        return [(self.ranks[position], self.documents[self.ranks[position]]) for position in positions]
+
+
+def found(documents: Sequence[Document], document_prompt: BasePromptTemplate[str] | None = None) -> Found:
+    """Documents as the texts that reach the prompt.
+
+    Args:
+        documents: best first.
+        document_prompt: renders a document, as LangChain's chains take it; None: only the content is shown.
+    """
+    texts, ranks, others = [], [], []
+    for rank, document in enumerate(documents):
+        text = shown(document, document_prompt)
+        if text is None:
+            others.append(rank)
+        else:
+            texts.append(text)
+            ranks.append(rank)
+    return Found(documents, texts, ranks, others)
+
+
+def shown(document: Document, document_prompt: BasePromptTemplate[str] | None = None) -> str | None:
+    """What a prompt shows of a document; None if nothing.
+
+    >>> shown(Document("Slices count from zero.")), shown(Document("", metadata={"image": "a.png"}))
+    ('Slices count from zero.', None)
+    """
+    text = document.page_content if document_prompt is None else format_document(document, document_prompt)
+    return text if text.strip() else None
+
+
+def placed(given: Found, prompt: AlignedPrompt) -> list[Document]:
+    """The documents in prompt order, each text once. They are copies; the metadata says where each came from."""
+    echo = {place: number for number, place in enumerate(prompt.echoed)}
+    placed = []
+    for label, positions in prompt.ids.items():
+        (rank, document), *same = given.of(positions)
+        mark: dict[str, Any] = {
+            "rank": rank,
+            "label": label,
+            "hint": prompt.hint_wanted,
+            "duplicates": duplicates(document, [one for _, one in same]),
+        }
+        if label - 1 in echo:
+            mark["echo"] = echo[label - 1]
+        placed.append(_marked(document, mark))
+    for rank in given.others:
+        document = given.documents[rank]
+        placed.append(_marked(document, {"rank": rank, "duplicates": duplicates(document, [])}))
+    return placed
+
+
+def duplicates(document: Document, same: Sequence[Document]) -> list[dict[str, Any]]:
+    """All documents that a document stands for, by id and metadata."""
+    known = list(mark_of(document).get("duplicates", ()))
+    for one in same:
+        known.append({"id": one.id, "metadata": without_mark(one.metadata)})
+        known.extend(mark_of(one).get("duplicates", ()))
+    return known
+
+
+def mark_of(document: Document) -> dict[str, Any]:
+    """What we noted on a document; nothing if we did not."""
+    mark = document.metadata.get(KEY)
+    return mark if isinstance(mark, dict) else {}
+
+
+def without_mark(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata as the retriever gave it."""
+    return {key: value for key, value in metadata.items() if key != KEY}
+
+
+def by_relevance(documents: Sequence[Document]) -> list[Document]:
+    """Documents that were placed, as the retriever ranked them."""
+    ranks = [mark_of(document).get("rank") for document in documents]
+    if not all(type(rank) is int for rank in ranks):
+        return list(documents)
+    return [document for _, document in sorted(zip(ranks, documents, strict=True), key=lambda pair: pair[0] or 0)]
+
+
+def _same(texts: Sequence[str], *, normalise: bool) -> list[tuple[Any, ...]]:
+    """Positions of equal texts, together."""
+    blocks = [Block(text, id=position) for position, text in enumerate(texts)]
+    return list(distinct(blocks, normalise).aliases)
+
+
+def _marked(document: Document, mark: dict[str, Any]) -> Document:
+    return document.model_copy(update={"metadata": {**document.metadata, KEY: mark}})

@@ -1,0 +1,107 @@
+"""ContextPilotCallbackHandler: learns from what the engine reports, whoever assembled the prompt."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+from contextpilot_rag.adapter import Adapter
+from contextpilot_rag.errors import SettingsError
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import BaseMessage
+from langchain_core.outputs import LLMResult
+
+from ._messages import text_of
+from ._piloted import Piloted
+from ._usage import usage_of_result
+
+
+class ContextPilotCallbackHandler(BaseCallbackHandler):
+    """Tells the pilot what was cached: ``chain.invoke(question, {"callbacks": [handler]})``.
+
+    A report belongs to the oldest request under way whose question and documents stand in the prompt that was sent.
+    Works with streams, too, if the model asks for usage there (``ChatOpenAI(stream_usage=True)``). Nothing that fails
+    here reaches the chain. One handler serves any number of chains and threads.
+
+    Args:
+        *sources: retrievers and compressors of ours, whose documents are in the prompts.
+        remember: prompts under way that are remembered; the oldest go.
+
+    Raises:
+        SettingsError: a source that is none; there is none; or remember is not positive.
+
+    >>> from langchain_contextpilot import ContextPilotCompressor
+    >>> handler = ContextPilotCallbackHandler(ContextPilotCompressor())
+    """
+
+    run_inline = True  # it takes microseconds, and a prompt must be known before its answer comes
+
+    def __init__(self, *sources: Piloted | Adapter, remember: int = 256) -> None:
+        if not sources or not all(isinstance(source, Piloted | Adapter) for source in sources):
+            raise SettingsError("give the retrievers or compressors of ours whose requests are to be learnt from")
+        if type(remember) is not int or remember < 1:
+            raise SettingsError(f"remember must be a positive int, not {remember!r}")
+        self._adapters = [source.adapter if isinstance(source, Piloted) else source for source in sources]
+        self._sent: OrderedDict[UUID, str] = OrderedDict()
+        self._remember = remember
+        self._lock = threading.Lock()
+
+    def on_chat_model_start(
+        self,
+        serialized: dict[str, Any],  # noqa: ARG002
+        messages: list[list[BaseMessage]],
+        *,
+        run_id: UUID,
+        **kwargs: Any,  # noqa: ANN401, ARG002
+    ) -> None:
+        """A chat model is asked."""
+        self._note(run_id, lambda: "\n".join(text_of(message) for row in messages for message in row))
+
+    def on_llm_start(
+        self,
+        serialized: dict[str, Any],  # noqa: ARG002
+        prompts: Sequence[str],
+        *,
+        run_id: UUID,
+        **kwargs: Any,  # noqa: ANN401, ARG002
+    ) -> None:
+        """A model that takes a text is asked."""
+        self._note(run_id, lambda: "\n".join(prompts))
+
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
+        """A model has answered."""
+        with self._lock:
+            sent = self._sent.pop(run_id, None)
+        if sent is None:
+            return
+        try:
+            usage = usage_of_result(response)
+            # A report is one request's: the first that it fits.
+            _ = usage and any(adapter.learn(sent, usage) for adapter in self._adapters)
+        except Exception as error:  # noqa: BLE001  an answer is there; it must reach the caller
+            self._failed(error)
+
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
+        """A model has failed."""
+        with self._lock:
+            self._sent.pop(run_id, None)
+
+    def _note(self, run_id: UUID, text: Callable[[], str]) -> None:
+        try:
+            sent = text()
+        except Exception as error:  # noqa: BLE001  the request goes out all the same
+            self._failed(error)
+            return
+        with self._lock:
+            self._sent[run_id] = sent
+            while len(self._sent) > self._remember:
+                self._sent.popitem(last=False)
+
+    def _failed(self, error: Exception) -> None:
+        try:
+            self._adapters[0].failed(error)
+        except Exception:  # noqa: BLE001  counted; LangChain would log it for each request
+            return

@@ -1,0 +1,64 @@
+"""format_docs and order_hint: the two texts that an LCEL prompt needs, from the documents alone.
+
+Labels count places in the list that is given. So both are right also if somebody dropped documents from it, and
+documents that we never saw are formatted like all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from contextpilot_rag.adapter import hint_for, labelled
+from contextpilot_rag.prompt.render import render_documents
+from langchain_core.documents import Document
+from langchain_core.prompts import BasePromptTemplate
+
+from ._placing import mark_of, shown
+
+
+def format_docs(documents: Sequence[Document], document_prompt: BasePromptTemplate[str] | None = None) -> str:
+    r"""The documents as a prompt shows them: labelled, in a frame, and what could forge a label escaped.
+
+    Equal documents in equal places give equal bytes: no ids, no scores. Give it to a chain as it is:
+    ``retriever | format_docs``.
+
+    Args:
+        documents: in prompt order. Those without text are passed over.
+        document_prompt: the retriever's, if it has one.
+
+    >>> print(format_docs([Document("Slices count from zero.", id="x", metadata={"score": 0.7})]))
+    <documents>
+    [1] Slices count from zero.
+    </documents>
+    """
+    blocks: list[str] = []
+    echoed: list[tuple[int, str]] = []
+    for document in documents:
+        text = shown(document, document_prompt)
+        if text is None:
+            continue
+        blocks.append(labelled(len(blocks) + 1, text))
+        echo = mark_of(document).get("echo")
+        if isinstance(echo, int):
+            echoed.append((echo, blocks[-1]))
+    return render_documents([*blocks, *(block for _, block in sorted(echoed))])
+
+
+def order_hint(documents: Sequence[Document], document_prompt: BasePromptTemplate[str] | None = None) -> str:
+    """One sentence that tells the model the retriever's order; empty where it did not change, or is not known.
+
+    It belongs after the documents and before the question.
+
+    Args:
+        documents: as for `format_docs`.
+        document_prompt: the retriever's, if it has one.
+
+    >>> ranked = [Document(text, metadata={"contextpilot": {"rank": rank}}) for text, rank in [("a", 1), ("b", 0)]]
+    >>> order_hint(ranked)
+    'Order of relevance, best first: [2] > [1]'
+    """
+    marks = [mark_of(document) for document in documents if shown(document, document_prompt) is not None]
+    if not all(mark.get("hint", True) for mark in marks):
+        return ""
+    ranks = [mark.get("rank") for mark in marks]
+    return hint_for([rank if type(rank) is int else None for rank in ranks]) or ""

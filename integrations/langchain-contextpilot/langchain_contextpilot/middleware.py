@@ -1,0 +1,308 @@
+"""ContextPilotMiddleware: an agent whose every prompt begins with the whole of the one before.
+
+Documents become part of the user's message in the agent's state, so that later turns send them again as they were. What
+was given in an earlier turn is not given again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Optional
+
+from contextpilot_rag import ContextPilot, Namespace, deduplicate
+from contextpilot_rag.adapter import Adapter, PilotLike
+from contextpilot_rag.conversation import Conversation, TurnPrompt, left_out
+from contextpilot_rag.intake import namespace_of
+from contextpilot_rag.prompt.render import render_user
+from contextpilot_rag.settings import RequestOptions
+from langchain.agents.middleware.types import (
+    AgentMiddleware,
+    AgentState,
+    ExtendedModelResponse,
+    ModelRequest,
+    ModelResponse,
+    PrivateStateAttr,
+)
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.prompts import BasePromptTemplate
+from langchain_core.retrievers import RetrieverLike
+from langchain_core.runnables import RunnableConfig, ensure_config
+from langgraph.runtime import Runtime
+from typing_extensions import NotRequired, Unpack
+
+from ._config import namespace_in
+from ._messages import last_question, plain, text_of, text_of_content
+from ._placing import Found, by_relevance, found
+from ._usage import usage_of_message
+from .retrievers import ContextPilotRetriever
+from .turns import as_sent, mended, note_of_turn, noted, turn_message
+
+Handler = Callable[[ModelRequest[Any]], ModelResponse[Any]]
+AsyncHandler = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+Answer = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
+Update = dict[str, Any]
+
+
+class ContextPilotState(AgentState[Any]):
+    """What the middleware adds to an agent's state. Callers can neither set nor see it."""
+
+    contextpilot_space: Annotated[NotRequired[list[str]], PrivateStateAttr]
+
+
+class ContextPilotMiddleware(AgentMiddleware[ContextPilotState, Any, Any]):
+    """Retrieves for the user's question, and keeps the agent's prompts append-only.
+
+    The documents become part of the user's message, in the agent's state; the question as it was asked stays in
+    ``additional_kwargs["contextpilot"]``, and `langchain_contextpilot.sources` says what a label stands for. Documents
+    that were given in an earlier turn get a location hint, and what tools' results repeat gets one in the prompt, not
+    in the state. All of it follows from the messages: any checkpointer will do, and any process can go on.
+
+    Put it last in the list: it has to see what is really sent.
+
+    Args:
+        retriever: any retriever; None: only tools' results are looked at.
+        pilot: a `ContextPilot` or `AsyncContextPilot` to share, an index or its address, or None: an index of its own
+            in this process.
+        namespace: what may share cached prefixes; None: the pilot's. ``contextpilot_namespace`` in ``configurable`` or
+            ``metadata`` of a request's config names another.
+        document_prompt: renders a document; None: its content.
+        tools: whether results of tools that repeat what stands before get location hints; or the names of those tools.
+        remember: turns under way that an engine's report can be matched to; the oldest go.
+        **options: settings for every request: order, min_gain, ...
+
+    Raises:
+        SettingsError: an unknown setting, index or namespace, or a value that a setting cannot have.
+
+    >>> from langchain_core.runnables import RunnableLambda
+    >>> retriever = RunnableLambda(lambda question: [Document("Slices count from zero.")])
+    >>> middleware = ContextPilotMiddleware(retriever)
+    >>> state = {"messages": [HumanMessage("Where do slices start?", id="1")]}
+    >>> print(middleware.before_agent(state, Runtime())["messages"][0].content)
+    <documents>
+    [1] Slices count from zero.
+    </documents>
+    <BLANKLINE>
+    Where do slices start?
+    """
+
+    state_schema = ContextPilotState
+
+    def __init__(
+        self,
+        retriever: RetrieverLike | None = None,
+        *,
+        pilot: PilotLike = None,
+        namespace: Namespace | str | None = None,
+        document_prompt: BasePromptTemplate[str] | None = None,
+        tools: bool | Collection[str] = True,
+        remember: int = 256,
+        **options: Unpack[RequestOptions],
+    ) -> None:
+        super().__init__()
+        self._retriever = retriever
+        self._adapter = Adapter(pilot, namespace=namespace, **options)
+        self._document_prompt = document_prompt
+        self._deduplicated = tools if isinstance(tools, bool) else frozenset(tools)
+        self._under_way: OrderedDict[str, TurnPrompt] = OrderedDict()
+        self._remember = max(1, remember)
+        self._lock = threading.Lock()
+
+    @property
+    def pilot(self) -> ContextPilot:
+        """The pilot in use."""
+        return self._adapter.pilot
+
+    @property
+    def failures(self) -> int:
+        """How often something of ours failed."""
+        return self._adapter.failures
+
+    def before_agent(
+        self,
+        state: ContextPilotState,
+        runtime: Runtime[Any],  # noqa: ARG002
+        config: Optional[RunnableConfig] = None,  # noqa: UP045  langgraph looks for this spelling
+    ) -> Update | None:
+        """Retrieve for the user's question, and put the documents into the user's message."""
+        config = ensure_config(config)
+        asked = self._asked(state)
+        if asked is None or self._retriever is None:
+            return self._update(state, config)
+        documents = self._retriever.invoke(text_of(asked[1]), config)
+        return self._update(state, config, self._with_documents(state["messages"], asked, documents, config))
+
+    async def abefore_agent(
+        self,
+        state: ContextPilotState,
+        runtime: Runtime[Any],  # noqa: ARG002
+        config: Optional[RunnableConfig] = None,  # noqa: UP045  as above
+    ) -> Update | None:
+        """As `before_agent`, awaiting the retriever."""
+        config = ensure_config(config)
+        asked = self._asked(state)
+        if asked is None or self._retriever is None:
+            return self._update(state, config)
+        documents = await self._retriever.ainvoke(text_of(asked[1]), config)
+        return self._update(state, config, self._with_documents(state["messages"], asked, documents, config))
+
+    def wrap_model_call(self, request: ModelRequest[Any], handler: Handler) -> Answer:
+        """Send what stands in the state, without what tools' results repeat, and learn from the engine's report."""
+        sent = self._sent(request)
+        answer = handler(sent)
+        self._learn(sent, answer)
+        return answer
+
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: AsyncHandler) -> Answer:
+        """As `wrap_model_call`."""
+        sent = self._sent(request)
+        answer = await handler(sent)
+        self._learn(sent, answer)
+        return answer
+
+    def _asked(self, state: ContextPilotState) -> tuple[int, HumanMessage] | None:
+        """The question that documents are to be retrieved for, and its place."""
+        asked = last_question(state["messages"])
+        if asked is None or asked[1].id is None or noted(asked[1]) is not None:
+            return None
+        return asked if text_of(asked[1]).strip() else None
+
+    def _update(
+        self, state: ContextPilotState, config: RunnableConfig, message: HumanMessage | None = None
+    ) -> Update | None:
+        update: Update = {} if message is None else {"messages": [message]}
+        try:
+            named = self._namespace(config)
+            space = None if named is None else namespace_of(named)
+            fields = [] if space is None else [space.tenant, space.model, space.corpus]
+            if fields != (state.get("contextpilot_space") or []):
+                update["contextpilot_space"] = fields
+        except Exception as error:  # noqa: BLE001  fails open: the request goes out all the same
+            self._adapter.failed(error)
+        return update or None
+
+    def _namespace(self, config: RunnableConfig) -> Namespace | str | None:
+        named = namespace_in(config.get("configurable"), config.get("metadata"))
+        return self._adapter.namespace if named is None else named
+
+    def _with_documents(
+        self,
+        messages: Sequence[BaseMessage],
+        question: tuple[int, HumanMessage],
+        documents: Sequence[Document],
+        config: RunnableConfig,
+    ) -> HumanMessage | None:
+        """The user's message with the documents in it; None if there are none."""
+        place, asked = question
+        last = asked.content if isinstance(asked.content, str) else ""  # parts of a message follow by themselves
+        try:
+            if isinstance(self._retriever, ContextPilotRetriever):  # it has aligned them, for a prompt of their own
+                documents = by_relevance(documents)
+            given = found(documents, self._document_prompt)
+            try:
+                talk = self._conversation(messages[:place], self._namespace(config))
+                sent, prompt = self._adapter.turn(talk, given.texts, last)
+                text = str(sent[-1].get("content"))
+            except Exception as error:  # noqa: BLE001  fails open: the documents in full
+                self._adapter.failed(error)
+                text, prompt = render_user(given.texts, question=last), None
+            return self._message(asked, given, text, prompt, unchanged=last)
+        except Exception as error:  # noqa: BLE001  fails open: the question alone
+            self._adapter.failed(error)
+            return None
+
+    def _message(
+        self, asked: HumanMessage, given: Found, text: str, prompt: TurnPrompt | None, *, unchanged: str
+    ) -> HumanMessage | None:
+        if text == unchanged:
+            return None
+        if prompt is None:
+            return turn_message(asked, text, {"blocks": []})
+        with self._lock:
+            self._under_way[str(asked.id)] = prompt
+            while len(self._under_way) > self._remember:
+                self._under_way.popitem(last=False)
+        return turn_message(asked, text, note_of_turn(given, prompt))
+
+    def _conversation(self, messages: Sequence[BaseMessage], namespace: Namespace | str | None) -> Conversation:
+        """What was sent before. Parts of texts are left out of tools' results alone, where the prompt is known."""
+        pilot = self._adapter.pilot
+        dedup = replace(left_out(pilot.settings), chunks=False)
+        if namespace is None:
+            namespace = pilot.prepare(()).request.namespace
+        before = [{**plain(message), "content": as_sent(message)} for message in messages]
+        return Conversation(pilot, namespace_of(namespace), None, dedup, before)
+
+    def _sent(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        """The request as it is sent; if something fails, as it came."""
+        try:
+            messages = self._without_repeats(request.system_message, mended(request.messages))
+            request = request.override(messages=messages, model_settings=self._model_settings(request))
+        except Exception as error:  # noqa: BLE001  fails open: the request goes out as it came
+            self._adapter.failed(error)
+        return request
+
+    def _without_repeats(self, system: BaseMessage | None, messages: Sequence[BaseMessage]) -> list[Any]:
+        """The messages with location hints in tools' results. They follow from the messages before, each time anew."""
+        settings = self._adapter.pilot.settings
+        if settings.dedup == "off" or not any(self._is_deduplicated(message) for message in messages):
+            return list(messages)
+        all_sent = [*([] if system is None else [system]), *messages]
+        plains = [
+            {**plain(message), "role": "user"}  # it can be pointed at, and stays as it is
+            if isinstance(message, ToolMessage) and not self._is_deduplicated(message)
+            else plain(message)
+            for message in all_sent
+        ]
+        sent = deduplicate(plains, normalise=settings.normalise, max_text=settings.max_text)[-len(messages) :]
+        return [
+            message if new["content"] == message.content else message.model_copy(update={"content": new["content"]})
+            for message, new in zip(messages, sent, strict=True)
+        ]
+
+    def _is_deduplicated(self, message: BaseMessage) -> bool:
+        if not isinstance(message, ToolMessage):
+            return False
+        return self._deduplicated if isinstance(self._deduplicated, bool) else message.name in self._deduplicated
+
+    def _model_settings(self, request: ModelRequest[Any]) -> dict[str, Any]:
+        """With the namespace's cache salt, for a model that can send one."""
+        space: Any = request.state.get("contextpilot_space")
+        salt = self._adapter.pilot.extra_body(Namespace(*space) if space else None)
+        if not salt or not hasattr(request.model, "extra_body"):
+            return request.model_settings
+        own, asked = request.model.extra_body or {}, request.model_settings.get("extra_body") or {}
+        return {**request.model_settings, "extra_body": {**own, **asked, **salt}}
+
+    def _learn(self, request: ModelRequest[Any], answer: Answer) -> None:
+        try:
+            place = next(at for at in range(len(request.messages) - 1, -1, -1) if noted(request.messages[at]))
+        except StopIteration:
+            return
+        with self._lock:
+            prompt = self._under_way.get(str(request.messages[place].id))
+        if prompt is None:
+            return
+        try:
+            usage = next(filter(None, map(usage_of_message, _answers(answer))), None)
+            if usage is not None:
+                prompt.sent.prompt_bytes = 0 if request.tools else _size(request)  # tools are tokens that we don't see
+                self._adapter.pilot.observe(prompt, usage)
+        except Exception as error:  # noqa: BLE001  fails open: an answer is there, it must reach the caller
+            self._adapter.failed(error)
+
+
+def _answers(answer: Answer) -> list[BaseMessage]:
+    if isinstance(answer, AIMessage):
+        return [answer]
+    response = answer.model_response if isinstance(answer, ExtendedModelResponse) else answer
+    return response.result
+
+
+def _size(request: ModelRequest[Any]) -> int:
+    """UTF-8 bytes of a request's messages."""
+    messages = [*([] if request.system_message is None else [request.system_message]), *request.messages]
+    return sum(len(text_of_content(message.content).encode("utf-8", "surrogatepass")) for message in messages)
