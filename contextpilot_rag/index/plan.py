@@ -99,8 +99,8 @@ class _Part:
             self._retrieved.append(tuple([number[block.key] for block in request.blocks]))
         self._tokens = [request.tokens for request in requests]
         self._as_retrieved = Sequences(self._retrieved)
-        # Sums have to stay exact in 32 bits, so where blocks that are shared are very long, all count less; their ratios
-        # stay. A block of one request alone is never saved, and counts as what there is room for.
+        # Sums have to stay exact in 32 bits, so where blocks that are shared are very long, all count less, and their
+        # ratios stay. A block of one request alone is never saved, and counts as what there is room for.
         bits = max(1, 24 - max(map(len, self._retrieved), default=0).bit_length())
         times = Counter(block for order in self._retrieved for block in order)
         shared = [ref.tokens for block, ref in enumerate(self._refs) if times[block] > 1 or tree is not None]
