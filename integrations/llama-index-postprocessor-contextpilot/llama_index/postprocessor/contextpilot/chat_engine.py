@@ -1,0 +1,284 @@
+"""ContextPilotChatEngine: the retrieved nodes at the tail of an append-only history, each given once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from contextpilot_rag import Namespace
+from contextpilot_rag.adapter import Adapter, PilotLike
+from contextpilot_rag.errors import SettingsError
+from contextpilot_rag.settings import RequestOptions
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.callbacks import CallbackManager, trace_method
+from llama_index.core.chat_engine.types import AgentChatResponse, BaseChatEngine, StreamingAgentChatResponse
+from llama_index.core.llms import LLM, ChatMessage
+from llama_index.core.memory import BaseMemory, Memory
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.settings import Settings
+from llama_index.core.tools import ToolOutput
+from llama_index.core.types import Thread
+
+from .base import ContextPilotPostprocessor
+from .nodes import HIDDEN_METADATA
+from .turns import Recorder, Turn, Turns
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_NO_LIMIT = 2**31  # tokens: a memory must not drop what the engine's cache still holds
+
+
+class ContextPilotChatEngine(BaseChatEngine):
+    """Chats over a retriever. Each turn's prompt begins with the whole of the one before.
+
+    A turn adds one user message: the nodes that the model was not given yet, location hints for those that it was, and
+    the question. The system prompt comes first and stays as it is. `chat_history` shows bare questions and answers;
+    what was really sent stands in the messages' ``additional_kwargs``, so a conversation goes on from any stored chat
+    history, with the same bytes. ``response.source_nodes`` are all nodes of the turn, best first, without labels in
+    their texts; `citations` says which label is whose.
+
+    Args:
+        retriever: finds the nodes.
+        llm: answers.
+        memory: holds the chat history. Of its own limits and summaries nothing is used: all that it has is sent.
+        system_prompt: constant for the conversation.
+        node_postprocessors: what else is to be done with the nodes, but no `ContextPilotPostprocessor`.
+        pilot: as `ContextPilotPostprocessor` takes it.
+        namespace: whose conversation it is; None: the pilot's.
+        conversation_id: yours for it; None: a new one. The pilot keeps what was sent under it, so that an engine that
+            is made for each request need not read the history again.
+        hidden_metadata: patterns of metadata keys that the model is not shown.
+        max_history_tokens: a longer history is cut before a turn, in one piece, to half of this; None: never.
+        callback_manager: None: an empty one.
+        **options: settings of the first turn's order: order, min_gain, ...
+
+    Raises:
+        SettingsError: a value that a setting cannot have, or a `ContextPilotPostprocessor` among the postprocessors.
+    """
+
+    def __init__(  # noqa: PLR0913  all but three by name
+        self,
+        retriever: BaseRetriever,
+        llm: LLM,
+        memory: BaseMemory,
+        *,
+        system_prompt: str | None = None,
+        node_postprocessors: Sequence[BaseNodePostprocessor] | None = None,
+        pilot: PilotLike = None,
+        namespace: Namespace | str | None = None,
+        conversation_id: Hashable = None,
+        hidden_metadata: Sequence[str] | None = HIDDEN_METADATA,
+        max_history_tokens: int | None = None,
+        callback_manager: CallbackManager | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> None:
+        self._retriever = retriever
+        self._llm = llm
+        self._memory = memory
+        self._postprocessors = list(node_postprocessors or ())
+        if any(isinstance(one, ContextPilotPostprocessor) for one in self._postprocessors):
+            raise SettingsError("the chat engine arranges the nodes itself: leave ContextPilotPostprocessor out")
+        self._adapter = Adapter(pilot, namespace=namespace, **options)
+        self._turns = Turns(
+            self._adapter,
+            uuid.uuid4().hex if conversation_id is None else conversation_id,
+            system_prompt,
+            None if hidden_metadata is None else tuple(hidden_metadata),
+            max_history_tokens,
+            llm.metadata.system_role,
+        )
+        self._storing = threading.Lock()
+        self.callback_manager = callback_manager or CallbackManager([])
+        for postprocessor in self._postprocessors:
+            postprocessor.callback_manager = self.callback_manager
+
+    @classmethod
+    def from_defaults(  # noqa: PLR0913  all but one by name
+        cls,
+        retriever: BaseRetriever,
+        *,
+        llm: LLM | None = None,
+        memory: BaseMemory | None = None,
+        chat_history: Sequence[ChatMessage] | None = None,
+        system_prompt: str | None = None,
+        node_postprocessors: Sequence[BaseNodePostprocessor] | None = None,
+        pilot: PilotLike = None,
+        namespace: Namespace | str | None = None,
+        conversation_id: Hashable = None,
+        hidden_metadata: Sequence[str] | None = HIDDEN_METADATA,
+        max_history_tokens: int | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> ContextPilotChatEngine:
+        """An engine with the framework's defaults.
+
+        Args:
+            retriever: finds the nodes.
+            llm: None: ``Settings.llm``.
+            memory: None: a `Memory` that drops nothing.
+            chat_history: what was said before, for that memory.
+            system_prompt: as for the class, and so for all that follow.
+            node_postprocessors: applied in their order.
+            pilot: to share an index and its settings.
+            namespace: whose conversation it is.
+            conversation_id: yours for it.
+            hidden_metadata: patterns of metadata keys.
+            max_history_tokens: None: three quarters of the llm's ``context_window``.
+            **options: settings of the first turn's order.
+
+        Raises:
+            SettingsError: as for the class, or both a memory and a chat history.
+        """
+        llm = llm or Settings.llm
+        if memory is not None and chat_history is not None:
+            raise SettingsError("a chat history is given twice: in memory, and as chat_history")
+        if max_history_tokens is None:
+            max_history_tokens = max(1, llm.metadata.context_window * 3 // 4)
+        if memory is None:
+            memory = Memory.from_defaults(chat_history=list(chat_history or ()), token_limit=_NO_LIMIT)
+        return cls(
+            retriever,
+            llm,
+            memory,
+            system_prompt=system_prompt,
+            node_postprocessors=node_postprocessors,
+            pilot=pilot,
+            namespace=namespace,
+            conversation_id=conversation_id,
+            hidden_metadata=hidden_metadata,
+            max_history_tokens=max_history_tokens,
+            callback_manager=Settings.callback_manager,
+            **options,
+        )
+
+    @property
+    def adapter(self) -> Adapter:
+        """What it is built on; ``adapter.pilot`` is the pilot."""
+        return self._adapter
+
+    @property
+    def failures(self) -> int:
+        """How often something failed, and a turn's nodes went out in full, as retrieved."""
+        return self._adapter.failures
+
+    @property
+    def chat_history(self) -> list[ChatMessage]:
+        """The questions and answers so far. Keep it to resume."""
+        return self._memory.get_all()
+
+    def reset(self) -> None:
+        """Forget the conversation."""
+        self._memory.reset()
+
+    @trace_method("chat")
+    def chat(
+        self,
+        message: str,
+        chat_history: list[ChatMessage] | None = None,
+        prev_chunks: list[NodeWithScore] | None = None,
+    ) -> AgentChatResponse:
+        """Answer a question.
+
+        Args:
+            message: the question.
+            chat_history: takes the place of what the memory has.
+            prev_chunks: nodes to use if none are retrieved.
+        """
+        turn = self._begun(message, chat_history, prev_chunks)
+        response = self._llm.chat(turn.messages)
+        turn.take(response.message.content, response.raw)
+        self._store(turn)
+        return AgentChatResponse(response=turn.answer, sources=_sources(turn), source_nodes=turn.source_nodes)
+
+    @trace_method("chat")
+    async def achat(
+        self,
+        message: str,
+        chat_history: list[ChatMessage] | None = None,
+        prev_chunks: list[NodeWithScore] | None = None,
+    ) -> AgentChatResponse:
+        """As `chat`."""
+        turn = await self._abegun(message, chat_history, prev_chunks)
+        response = await self._llm.achat(turn.messages)
+        turn.take(response.message.content, response.raw)
+        await self._astore(turn)
+        return AgentChatResponse(response=turn.answer, sources=_sources(turn), source_nodes=turn.source_nodes)
+
+    @trace_method("chat")
+    def stream_chat(
+        self,
+        message: str,
+        chat_history: list[ChatMessage] | None = None,
+        prev_chunks: list[NodeWithScore] | None = None,
+    ) -> StreamingAgentChatResponse:
+        """As `chat`, in pieces. The turn counts when the stream has ended."""
+        turn = self._begun(message, chat_history, prev_chunks)
+        response = StreamingAgentChatResponse(
+            chat_stream=turn.watched(self._llm.stream_chat(turn.messages)),
+            sources=_sources(turn),
+            source_nodes=turn.source_nodes,
+        )
+        recorder = cast("BaseMemory", Recorder(lambda: self._store(turn), lambda: self._astore(turn)))
+        thread = Thread(target=response.write_response_to_history, args=(recorder,))
+        response.write_response_to_history_thread = thread
+        thread.start()
+        return response
+
+    @trace_method("chat")
+    async def astream_chat(
+        self,
+        message: str,
+        chat_history: list[ChatMessage] | None = None,
+        prev_chunks: list[NodeWithScore] | None = None,
+    ) -> StreamingAgentChatResponse:
+        """As `stream_chat`."""
+        turn = await self._abegun(message, chat_history, prev_chunks)
+        response = StreamingAgentChatResponse(
+            achat_stream=turn.awatched(await self._llm.astream_chat(turn.messages)),
+            sources=_sources(turn),
+            source_nodes=turn.source_nodes,
+        )
+        recorder = cast("BaseMemory", Recorder(lambda: self._store(turn), lambda: self._astore(turn)))
+        response.awrite_response_to_history_task = asyncio.create_task(response.awrite_response_to_history(recorder))
+        return response
+
+    def _begun(
+        self, message: str, chat_history: list[ChatMessage] | None, prev_chunks: list[NodeWithScore] | None
+    ) -> Turn:
+        if chat_history is not None:
+            self._memory.set(chat_history)
+        nodes = self._retriever.retrieve(message)
+        for postprocessor in self._postprocessors:
+            nodes = postprocessor.postprocess_nodes(nodes, query_bundle=QueryBundle(message))
+        return self._turns.next(message, nodes or prev_chunks or [], self._memory.get_all())
+
+    async def _abegun(
+        self, message: str, chat_history: list[ChatMessage] | None, prev_chunks: list[NodeWithScore] | None
+    ) -> Turn:
+        if chat_history is not None:
+            await self._memory.aset(chat_history)
+        nodes = await self._retriever.aretrieve(message)
+        for postprocessor in self._postprocessors:
+            nodes = await postprocessor.apostprocess_nodes(nodes, query_bundle=QueryBundle(message))
+        return self._turns.next(message, nodes or prev_chunks or [], await self._memory.aget_all())
+
+    def _store(self, turn: Turn) -> None:
+        """Take a turn as sent and answered: question and answer together, so that a failed turn leaves nothing."""
+        with self._storing:
+            self._memory.put_messages(turn.to_store)
+        self._turns.answered(turn)
+
+    async def _astore(self, turn: Turn) -> None:
+        await self._memory.aput_messages(turn.to_store)
+        self._turns.answered(turn)
+
+
+def _sources(turn: Turn) -> list[ToolOutput]:
+    nodes: Any = turn.source_nodes
+    return [
+        ToolOutput(tool_name="retriever", content=str(nodes), raw_input={"message": turn.question}, raw_output=nodes)
+    ]
