@@ -1,0 +1,1 @@
+"""What the README's table is measured with; the tests use it, too."""

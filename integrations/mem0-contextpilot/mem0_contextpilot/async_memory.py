@@ -1,0 +1,103 @@
+"""AsyncContextPilotMemory: `ContextPilotMemory` for async code."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Hashable, Mapping
+from types import TracebackType
+from typing import Any
+
+from contextpilot_rag import Namespace
+
+from .context import MemoryContext
+from .face import MemoryFace, question_of
+from .results import Found, aligned
+
+
+class AsyncContextPilotMemory(MemoryFace):
+    """`ContextPilotMemory` for ``mem0.AsyncMemory`` and ``mem0.AsyncMemoryClient``: the same words, awaited.
+
+    A memory that is not async is searched in a thread.
+
+    Args:
+        memory: as for `ContextPilotMemory`; so are the other arguments.
+
+    >>> import asyncio
+    >>> class Notes:
+    ...     async def search(self, query, *, filters, top_k=20):
+    ...         return {"results": [{"id": "m1", "memory": "Likes tea."}]}
+    >>> context = asyncio.run(AsyncContextPilotMemory(Notes()).context("What to drink?", user_id="alice"))
+    >>> context.labels
+    {1: 'm1'}
+    """
+
+    __slots__ = ()
+
+    async def __aenter__(self) -> AsyncContextPilotMemory:
+        await self._wrapped.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> Any:  # noqa: ANN401  as the memory says
+        return await self._wrapped.__aexit__(kind, error, traceback)
+
+    async def search(  # noqa: PLR0913  all but two by name
+        self,
+        query: str,
+        options: Any = None,  # noqa: ANN401
+        *,
+        top_k: int | None = None,
+        filters: Mapping[str, Any] | None = None,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        app_id: str | None = None,
+        run_id: str | None = None,
+        keep_order: bool = False,
+        namespace: Namespace | str | None = None,
+        **others: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401  as the memory returns it
+        """As `ContextPilotMemory.search`."""
+        ids = {"user_id": user_id, "agent_id": agent_id, "app_id": app_id, "run_id": run_id}
+        arguments, asked = self._asked(options, top_k, filters, ids, others)
+        reply = await self._reply(query, arguments)
+        found = None if keep_order else self._found(reply)
+        if found is None:
+            return reply
+        space = self._space(asked, namespace)
+        return aligned(reply, found, await self._adapter.aarrange(found.texts, query, namespace=space))
+
+    async def context(  # noqa: PLR0913  all but three by name
+        self,
+        query: str,
+        question: str | None = None,
+        options: Any = None,  # noqa: ANN401
+        *,
+        top_k: int | None = None,
+        filters: Mapping[str, Any] | None = None,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        app_id: str | None = None,
+        run_id: str | None = None,
+        conversation: Hashable = None,
+        system: str | None = None,
+        namespace: Namespace | str | None = None,
+        **others: Any,  # noqa: ANN401
+    ) -> MemoryContext:
+        """As `ContextPilotMemory.context`; the context's own methods answer at once and are not awaited."""
+        ids = {"user_id": user_id, "agent_id": agent_id, "app_id": app_id, "run_id": run_id}
+        arguments, asked = self._asked(options, top_k, filters, ids, others)
+        asks, space = question_of(question, query), self._space(asked, namespace)
+        found = self._found(await self._reply(query, arguments)) or Found((), ())
+        if conversation is not None:
+            return self._turn(found, asks, system, space, conversation)
+        prompt = await self._adapter.aarrange(found.texts, asks, namespace=space)
+        return self._single(found, asks, system, space, prompt)
+
+    async def _reply(self, query: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401  as it came
+        search = self._wrapped.search
+        if inspect.iscoroutinefunction(search):
+            return await search(query, **arguments)
+        reply = await asyncio.to_thread(search, query, **arguments)
+        return await reply if inspect.isawaitable(reply) else reply

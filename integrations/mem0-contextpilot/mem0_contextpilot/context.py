@@ -1,0 +1,148 @@
+"""MemoryContext: the memories for one question, ready to be sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from contextpilot_rag import AlignedPrompt, Block, Conversation, Namespace, TurnPrompt, Usage
+from contextpilot_rag.adapter import Adapter
+from contextpilot_rag.engines.usage import usage_of
+from contextpilot_rag.errors import InputError
+from contextpilot_rag.prompt.render import render_messages, render_user
+from contextpilot_rag.retrieval import from_mem0
+
+from .results import Found
+
+if TYPE_CHECKING:
+    from contextpilot_rag.prompt.render import Message
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryContext:
+    """What ``memory.context(...)`` returns.
+
+    Args:
+        question: stands last in the prompt.
+        system: the system prompt.
+        namespace: what may share the prompt's cached prefix.
+        alignment: the order, its reasons and the rendered prompt; None where something failed: the memories then stand
+            in the memory's order, in full.
+        conversation: that this is a turn of, or None.
+    """
+
+    question: str
+    system: str | None
+    namespace: Namespace
+    alignment: AlignedPrompt | None
+    conversation: Conversation | None
+    _found: Found
+    _adapter: Adapter = field(repr=False)
+    _unaligned: tuple[Message, ...] = field(default=(), repr=False)
+
+    @property
+    def results(self) -> list[Any]:
+        """What the memory returned, best first: its own dicts, also those without a text."""
+        return list(self._found.items)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The memories in prompt order, each text once. Ids are ``(id, hash)``: an updated memory is another block."""
+        return tuple(_block(memories[0]) for memories in self.memories.values())
+
+    @property
+    def memories(self) -> dict[int, tuple[Any, ...]]:
+        """For each label in the prompt, the memories that have its text: the memory's own dicts."""
+        own = self._found.memories
+        if self.alignment is None:
+            return {place + 1: (memory,) for place, memory in enumerate(own)}
+        return {
+            label: tuple(own[place] for place in places if isinstance(place, int))
+            for label, places in self.alignment.ids.items()
+        }
+
+    @property
+    def labels(self) -> dict[int, Any]:
+        """For each label in the prompt, the id of its memory: what a citation [2] stands for."""
+        return {label: memories[0].get("id") for label, memories in self.memories.items()}
+
+    @property
+    def again(self) -> frozenset[int]:
+        """Labels of memories that an earlier turn gave; location hints stand for them."""
+        return self.alignment.again if isinstance(self.alignment, TurnPrompt) else frozenset()
+
+    @property
+    def order_hint(self) -> str | None:
+        """The sentence that tells the model the memory's order, or None where it did not change."""
+        return None if self.alignment is None else self.alignment.order_hint
+
+    @property
+    def user_message(self) -> str:
+        """The content of the user message: memories, hint, question."""
+        return (
+            render_user(self._found.texts, question=self.question)
+            if self.alignment is None
+            else (self.alignment.user_message)
+        )
+
+    @property
+    def text(self) -> str:
+        """The user message without the question, for a prompt of your own. Whatever varies goes after it."""
+        return self.user_message.removesuffix(self.question).removesuffix("\n\n")
+
+    def messages(self, system: str | None = None) -> list[Message]:
+        """The messages to send; in a conversation all that was sent before, and this turn's.
+
+        Args:
+            system: the system prompt, if it was not given before. Keep it constant.
+
+        Raises:
+            InputError: another system prompt than the conversation's.
+        """
+        if self.alignment is None:
+            return list(self._unaligned) or render_messages(system or self.system, self.user_message)
+        if self.conversation is not None:
+            return self.alignment.messages(system)
+        return self.alignment.messages(self.system if system is None else system)
+
+    @property
+    def extra_body(self) -> dict[str, Any]:
+        """What to pass as ``extra_body`` to the OpenAI client: the namespace's ``cache_salt``, if it has one."""
+        return self._adapter.pilot.extra_body(self.namespace)
+
+    def observe(self, response: object) -> Usage | None:
+        """Learn from the engine's answer, or the last chunk of a stream, what was cached.
+
+        Returns:
+            What was reported, or None if nothing was.
+        """
+        return usage_of(response) if self.alignment is None else self._adapter.pilot.observe(self.alignment, response)
+
+    def answer(self, response: object) -> Usage | None:
+        """The model's answer to a turn: its text, its message, or the engine's whole response.
+
+        Outside a conversation as `observe`. A turn that is never answered counts as never sent.
+
+        Raises:
+            InputError: in a conversation, something that is no answer.
+        """
+        if self.conversation is not None and self._is_kept(self.conversation):
+            self.conversation.answer(response)
+        return self.observe(response)
+
+    def _is_kept(self, conversation: Conversation) -> bool:
+        """Whether the turn stands in the conversation; one that was sent without it is added as it was sent."""
+        if self.alignment is None:
+            try:
+                conversation.add({"role": "user", "content": self._unaligned[-1]["content"]})
+            except InputError as error:  # what kept the turn out of it, such as its length, still does
+                self._adapter.failed(error)
+                return False
+        return True
+
+
+def _block(memory: dict[str, Any]) -> Block:
+    """A memory as a block; what `from_mem0` cannot name goes by the hash of its text."""
+    if isinstance(memory.get("id"), str):
+        return from_mem0([memory]).blocks[0]
+    return Block(memory["memory"])

@@ -1,0 +1,194 @@
+"""What the blocking and the async memory have in common: everything but the waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from contextpilot_rag import AlignedPrompt, ContextPilot, Namespace, Usage
+from contextpilot_rag.adapter import Adapter, PilotLike
+from contextpilot_rag.errors import InputError, SettingsError
+from contextpilot_rag.intake import namespace_of
+from contextpilot_rag.settings import RequestOptions
+
+from .context import MemoryContext
+from .filters import IDS, namespace_of_filters, with_ids
+from .results import Found, found_in
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_OWN = ("_adapter", "_shared", "_wrapped")
+
+
+class MemoryFace:
+    """Stands before a memory; whatever is not its own is the memory's, to read and to set."""
+
+    __slots__ = (*_OWN, "__weakref__")
+
+    _adapter: Adapter
+    _shared: Namespace | None
+    _wrapped: Any
+
+    def __init__(
+        self,
+        memory: Any,  # noqa: ANN401  any of Mem0's four classes, or one like them
+        pilot: PilotLike = None,
+        namespace: Namespace | str | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> None:
+        if not callable(getattr(memory, "search", None)):
+            raise SettingsError(f"memory must have a search method, as mem0.Memory has, not {type(memory).__name__}")
+        object.__setattr__(self, "_wrapped", memory)
+        object.__setattr__(self, "_adapter", Adapter(pilot, **options))
+        object.__setattr__(self, "_shared", None if namespace is None else namespace_of(namespace))
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  the memory's own
+        if name in _OWN:  # not set yet, as in a copy that is being made
+            raise AttributeError(name)
+        return getattr(self._wrapped, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if hasattr(type(self), name):
+            raise AttributeError(f"{name} cannot be set")
+        setattr(self._wrapped, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._wrapped, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._wrapped)})
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._wrapped!r})"
+
+    @property
+    def memory(self) -> Any:  # noqa: ANN401
+        """The memory that this one stands before."""
+        return self._wrapped
+
+    @property
+    def pilot(self) -> ContextPilot:
+        """The pilot, to share it with others: ``ContextPilotMemory(other, pilot=memory.pilot)``."""
+        return self._adapter.pilot
+
+    @property
+    def failures(self) -> int:
+        """How often something failed, and the memory's own result was used."""
+        return self._adapter.failures
+
+    def namespace_for(
+        self,
+        filters: Mapping[str, Any] | None = None,
+        *,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        app_id: str | None = None,
+        run_id: str | None = None,
+    ) -> Namespace:
+        """What may share cached prefixes with a search by these filters and ids.
+
+        Raises:
+            InputError: filters and ids do not agree.
+        """
+        return self._space(self._filters(filters, _ids(user_id, agent_id, app_id, run_id)), None)
+
+    def extra_body(
+        self,
+        filters: Mapping[str, Any] | None = None,
+        *,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        app_id: str | None = None,
+        run_id: str | None = None,
+    ) -> dict[str, Any]:
+        """What a request with these memories carries as ``extra_body``: the namespace's ``cache_salt``.
+
+        For those who render what `search` returns themselves; a context has it as ``context.extra_body``.
+        """
+        space = self.namespace_for(filters, user_id=user_id, agent_id=agent_id, app_id=app_id, run_id=run_id)
+        return self.pilot.extra_body(space)
+
+    def learn(self, sent: str, response: object) -> Usage | None:
+        """Learn from an engine's report on a prompt that you rendered yourself from what `search` returned.
+
+        Args:
+            sent: the text of all its messages.
+            response: the engine's answer, or the last chunk of a stream.
+
+        Returns:
+            What was reported; None if nothing was, or if no search fits the prompt.
+        """
+        return self._adapter.learn(sent, response)
+
+    def _asked(
+        self,
+        options: Any,  # noqa: ANN401  a SearchMemoryOptions of Mem0
+        top_k: int | None,
+        filters: Mapping[str, Any] | None,
+        ids: Mapping[str, Any],
+        others: dict[str, Any],
+    ) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
+        """The arguments for the memory's own search, and the filters in force.
+
+        Raises:
+            InputError: what was asked for does not fit together.
+        """
+        limit = others.pop("limit", None)  # Mem0 2 takes it and does nothing
+        if limit is not None and top_k not in (None, limit):
+            raise InputError(f"limit={limit!r} and top_k={top_k!r} are the same thing; say it once")
+        chosen = {"options": options, "top_k": limit if top_k is None else top_k}
+        named = getattr(options, "filters", None) if filters is None else filters
+        asked = self._filters(named, ids)
+        if asked is not None and not (filters is None and asked is named):  # else the options hold them
+            chosen["filters"] = asked
+        return {**others, **{name: value for name, value in chosen.items() if value is not None}}, asked
+
+    def _filters(self, filters: Mapping[str, Any] | None, ids: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return with_ids(filters, ids, nested=not hasattr(self._wrapped, "vector_store"))
+
+    def _space(self, filters: Mapping[str, Any] | None, namespace: Namespace | str | None) -> Namespace:
+        """The namespace: of the call, else of this memory, else the filters' own below the pilot's."""
+        if namespace is not None:
+            return namespace_of(namespace)
+        if self._shared is not None:
+            return self._shared
+        return namespace_of_filters(filters, self.pilot.prepare(()).request.namespace)
+
+    def _found(self, reply: object) -> Found | None:
+        """The memories of a reply; None where there are none to be seen, which is a failure."""
+        try:
+            return found_in(reply)
+        except InputError as error:
+            self._adapter.failed(error)
+            return None
+
+    def _single(
+        self, found: Found, question: str, system: str | None, space: Namespace, prompt: AlignedPrompt | None
+    ) -> MemoryContext:
+        return MemoryContext(question, system, space, prompt, None, found, self._adapter)
+
+    def _turn(
+        self, found: Found, question: str, system: str | None, space: Namespace, conversation: Hashable
+    ) -> MemoryContext:
+        talk = self.pilot.conversation(conversation, namespace=space, system=system)
+        sent, prompt = self._adapter.turn(talk, found.texts, question)
+        unaligned = () if prompt is not None else tuple(sent)
+        return MemoryContext(question, talk.system, space, prompt, talk, found, self._adapter, unaligned)
+
+
+def question_of(question: object, query: str) -> str:
+    """What is asked; the query, if nothing else.
+
+    Raises:
+        InputError: no text.
+    """
+    if question is None:
+        return query
+    if not isinstance(question, str):
+        raise InputError(f"the question must be a str, not {type(question).__name__}")
+    return question
+
+
+def _ids(*values: Any) -> dict[str, Any]:  # noqa: ANN401
+    return dict(zip(IDS, values, strict=True))
