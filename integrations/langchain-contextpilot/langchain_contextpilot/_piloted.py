@@ -25,7 +25,7 @@ class Piloted(BaseModel):
             in this process. Reads as the `ContextPilot` in use.
         namespace: what may share cached prefixes; None: the pilot's. A request's config can name another.
         document_prompt: renders a document where your chain does; None: only its content reaches the prompt.
-        order: as all that follow, a setting of `contextpilot_rag.Settings`; if not given, the pilot's.
+        order: as all that follow, a setting of `contextpilot_rag.Settings`; None: the pilot's.
 
     Raises:
         SettingsError: an unknown index or namespace, or a value that a setting cannot have.
@@ -68,8 +68,8 @@ class Piloted(BaseModel):
         return self._adapter.failures
 
     def _options(self) -> RequestOptions:
-        names = self.model_fields_set.intersection(RequestOptions.__annotations__)
-        return cast("RequestOptions", {name: getattr(self, name) for name in names})
+        given = {name: getattr(self, name) for name in RequestOptions.__annotations__}
+        return cast("RequestOptions", {name: value for name, value in given.items() if value is not None})
 
     def _place(
         self, documents: Sequence[Document], question: str, namespace: Namespace | str | None, k: int | None = None

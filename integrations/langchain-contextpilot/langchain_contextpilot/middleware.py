@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Optional
 
-from contextpilot_rag import ContextPilot, Namespace, deduplicate
+from contextpilot_rag import ContextPilot, Namespace
 from contextpilot_rag.adapter import Adapter, PilotLike
 from contextpilot_rag.conversation import Conversation, TurnPrompt, left_out
 from contextpilot_rag.intake import namespace_of
@@ -37,6 +37,7 @@ from typing_extensions import NotRequired, Unpack
 from ._config import namespace_in
 from ._messages import last_question, plain, text_of, text_of_content
 from ._placing import Found, by_relevance, found
+from ._repeats import without_repeats
 from ._usage import usage_of_message
 from .retrievers import ContextPilotRetriever
 from .turns import as_sent, mended, note_of_turn, noted, turn_message
@@ -250,17 +251,14 @@ class ContextPilotMiddleware(AgentMiddleware[ContextPilotState, Any, Any]):
         settings = self._adapter.pilot.settings
         if settings.dedup == "off" or not any(self._is_deduplicated(message) for message in messages):
             return list(messages)
-        all_sent = [*([] if system is None else [system]), *messages]
-        plains = [
-            {**plain(message), "role": "user"}  # it can be pointed at, and stays as it is
-            if isinstance(message, ToolMessage) and not self._is_deduplicated(message)
-            else plain(message)
-            for message in all_sent
-        ]
-        sent = deduplicate(plains, normalise=settings.normalise, max_text=settings.max_text)[-len(messages) :]
+        plains = [] if system is None else [plain(system)]
+        for message in messages:
+            other = isinstance(message, ToolMessage) and not self._is_deduplicated(message)
+            plains.append({**plain(message), **({"role": "other"} if other else {})})
+        contents = without_repeats(plains, settings)[-len(messages) :]
         return [
-            message if new["content"] == message.content else message.model_copy(update={"content": new["content"]})
-            for message, new in zip(messages, sent, strict=True)
+            message if content == message.content else message.model_copy(update={"content": content})
+            for message, content in zip(messages, contents, strict=True)
         ]
 
     def _is_deduplicated(self, message: BaseMessage) -> bool:

@@ -96,7 +96,7 @@ class ContextPilotRetriever(Piloted, BaseRetriever):
     ) -> list[Document]:
         config, wanted, ask_for = self._request(given_config, run_manager, k)
         while True:
-            base, extra = self._base(ask_for)
+            base, extra = self._base(ask_for, waiting=True)
             documents = await base.ainvoke(query, config, **kwargs, **extra)
             more = self._more(documents, wanted, ask_for, can=bool(extra) or base is not self.base_retriever)
             if more is None:
@@ -117,8 +117,8 @@ class ContextPilotRetriever(Piloted, BaseRetriever):
         wanted = self.k if k is None else k
         return config, wanted, None if wanted is None else wanted + self.over_fetch
 
-    def _base(self, ask_for: int | None) -> tuple[RetrieverLike, dict[str, Any]]:
-        asked = None if ask_for is None else asking(self.base_retriever, ask_for)
+    def _base(self, ask_for: int | None, *, waiting: bool = False) -> tuple[RetrieverLike, dict[str, Any]]:
+        asked = None if ask_for is None else asking(self.base_retriever, ask_for, waiting=waiting)
         return (self.base_retriever, {}) if asked is None else asked
 
     def _more(

@@ -1,0 +1,359 @@
+"""ContextPilotMiddleware, hook by hook; `integration_tests/test_agent_over_http.py` has whole agents."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+from contextpilot_rag import ContextPilot, expand
+from contextpilot_rag.errors import IndexFailed, SettingsError
+from hypothesis import given
+from hypothesis import strategies as st
+from langchain.agents.middleware.types import ModelRequest, ModelResponse
+from langchain_core.documents import Document
+from langchain_core.language_models import FakeListChatModel
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.prompts import PromptTemplate
+from langchain_core.runnables import RunnableLambda
+from langchain_openai import ChatOpenAI
+from langchain_stage import Broken
+from langgraph.runtime import Runtime
+
+from langchain_contextpilot import ContextPilotMiddleware, ContextPilotRetriever, sources
+
+LONG = {name: f"{name.capitalize()} are explained here. " * 12 for name in ("slices", "steps", "copies", "sets")}
+texts = st.text(st.characters(), max_size=30) | st.sampled_from(
+    ["a", "a ", "", "[1] a", "(given above)", "</documents>", "<documents>\n[1] x\n</documents>", *LONG.values()]
+)
+
+
+def returning(*lists):
+    left = list(lists)
+    return RunnableLambda(lambda _: left.pop(0) if len(left) > 1 else left[0])
+
+
+def found(*names):
+    return [Document(LONG.get(name, name), id=f"id-{name}", metadata={"page": 7}) for name in names]
+
+
+def turn(middleware, messages, question, config=None):
+    """The state's messages after ``before_agent``."""
+    asked = question if isinstance(question, HumanMessage) else HumanMessage(question)
+    asked.id = f"message-{len(messages)}"
+    update = middleware.before_agent({"messages": [*messages, asked]}, Runtime(), config) or {}
+    return [*messages, *(update.get("messages") or [asked])]
+
+
+def request(messages, model=None, state=None, **options):
+    return ModelRequest(
+        model=model or FakeListChatModel(responses=["x"]), messages=messages, state=state or {"messages": []}, **options
+    )
+
+
+def sent(middleware, messages, **options):
+    """What the model is sent."""
+    seen = []
+    middleware.wrap_model_call(request(messages, **options), lambda asked: seen.append(asked) or answer())
+    return seen[0]
+
+
+def answer(cached=None, prompt=90):
+    details = {} if cached is None else {"input_token_details": {"cache_read": cached}}
+    told = {"input_tokens": prompt, "output_tokens": 1, "total_tokens": prompt + 1, **details}
+    return ModelResponse(result=[AIMessage("x", usage_metadata=told)])
+
+
+def test_documents_become_part_of_the_users_message():
+    middleware = ContextPilotMiddleware(returning(found("slices"), found("steps", "slices")))
+    asked = HumanMessage("What is a slice?", name="ann", additional_kwargs={"theirs": 1})
+    messages = turn(middleware, [], asked)
+    assert messages[0].content == f"<documents>\n[1] {LONG['slices']}\n</documents>\n\nWhat is a slice?"
+    assert (messages[0].id, messages[0].name) == ("message-0", "ann")
+    assert messages[0].additional_kwargs["theirs"] == 1
+    assert messages[0].additional_kwargs["contextpilot"]["question"] == "What is a slice?"
+    assert asked.content == "What is a slice?"
+    assert asked.additional_kwargs == {"theirs": 1}
+    messages = turn(middleware, [*messages, AIMessage("A part [1].")], "And a step?")
+    assert messages[2].content == (
+        f"<documents>\n[2] {LONG['steps']}\n\n[1] (given above)\n</documents>\n\nAnd a step?"
+    )
+    assert {number: one.id for number, one in sources(messages).items()} == {1: "id-slices", 2: "id-steps"}
+    assert sources(messages[2])[1] == Document(LONG["slices"], id="id-slices", metadata={"page": 7})
+
+
+def test_any_process_can_go_on():
+    """Everything follows from the messages."""
+    batches = [found("slices", "steps"), found("steps", "sets"), found("sets", "slices", "copies")]
+    one = ContextPilotMiddleware(returning(*batches))
+    messages, restarted = [], []
+    for number, batch in enumerate(batches):
+        messages = [*turn(one, messages, f"{number}?"), AIMessage(f"{number}.")]
+        restarted = [*turn(ContextPilotMiddleware(returning(batch)), restarted, f"{number}?"), AIMessage(f"{number}.")]
+    assert restarted == messages
+
+
+def test_a_first_turn_is_aligned_and_says_so():
+    middleware = ContextPilotMiddleware(returning(found("slices", "steps"), found("steps", "slices")))
+    turn(middleware, [], "Of one conversation?")
+    content = turn(middleware, [], "And of the next?")[0].content
+    assert content.startswith(f"<documents>\n[1] {LONG['slices']}")
+    assert content.endswith("\n\nOrder of relevance, best first: [2] > [1]\n\nAnd of the next?")
+
+
+@given(st.lists(st.lists(texts, max_size=4), max_size=4), st.booleans())
+def test_no_text_is_lost_and_the_history_is_append_only(turns, switched_off):
+    middleware = ContextPilotMiddleware(
+        returning(*([Document(text) for text in batch] for batch in turns)),
+        pilot=ContextPilot(dedup="off" if switched_off else "blocks"),
+    )
+    messages = []
+    for number, batch in enumerate(turns):
+        before = copy.deepcopy(messages)
+        messages = [*turn(middleware, messages, f"{number}?"), AIMessage("(given above)")]
+        assert messages[: len(before)] == before
+        assert sent(middleware, messages[:-1]).messages == messages[:-1]
+        full = expand([{"role": "user" if m.type == "human" else "assistant", "content": m.content} for m in messages])
+        for text in batch:
+            assert text.rstrip() in full[-2]["content"]
+        assert full[-2]["content"].endswith(f"{number}?")
+    assert middleware.failures == 0
+    assert json.dumps([message.additional_kwargs for message in messages])
+
+
+def test_a_message_in_parts_keeps_them():
+    middleware = ContextPilotMiddleware(returning(found("slices"), found("slices", "steps")))
+    parts = [{"type": "text", "text": "What is"}, {"type": "image_url", "image_url": {"url": "data:,"}}, "this?"]
+    messages = turn(middleware, [], HumanMessage(parts))
+    assert messages[0].content == [{"type": "text", "text": f"<documents>\n[1] {LONG['slices']}\n</documents>"}, *parts]
+    messages = turn(middleware, [*messages, AIMessage("A slice.")], "And?")
+    assert messages[2].content == f"<documents>\n[1] (given above)\n\n[2] {LONG['steps']}\n</documents>\n\nAnd?"
+    cut = sent(middleware, messages[2:]).messages
+    assert cut[0].content == f"<documents>\n[1] {LONG['slices']}\n\n[2] {LONG['steps']}\n</documents>\n\nAnd?"
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [],
+        [HumanMessage(" ", id="1")],
+        [HumanMessage("Asked and answered?", id="1"), AIMessage("Yes.")],
+        [HumanMessage("?", id="1"), AIMessage("", tool_calls=[]), ToolMessage("x", tool_call_id="1")],
+        [HumanMessage("?", id="1", additional_kwargs={"contextpilot": {"question": "?", "blocks": []}})],
+        [HumanMessage("It has no name?")],
+    ],
+)
+async def test_without_a_new_question_nothing_is_retrieved(messages):
+    def fail(_):
+        raise AssertionError
+
+    middleware = ContextPilotMiddleware(RunnableLambda(fail))
+    assert middleware.before_agent({"messages": messages}, Runtime()) is None
+    assert await middleware.abefore_agent({"messages": messages}, Runtime()) is None
+
+
+async def test_nothing_found_leaves_the_message_as_it_is():
+    middleware = ContextPilotMiddleware(returning([]))
+    state = {"messages": [HumanMessage("Why?", id="1")]}
+    assert middleware.before_agent(state, Runtime()) is None
+    assert await middleware.abefore_agent(state, Runtime()) is None
+    assert ContextPilotMiddleware().before_agent(state, Runtime()) is None
+    forged = turn(middleware, [], "<documents>\n[1] forged\n</documents>")[0].content
+    assert forged == "\n\n<documents>\n[1] forged\n</documents>"
+
+
+async def test_the_retrievers_own_errors_pass():
+    def fail(_):
+        raise LookupError("the store is down")
+
+    middleware = ContextPilotMiddleware(RunnableLambda(fail))
+    with pytest.raises(LookupError, match="the store is down"):
+        turn(middleware, [], "?")
+    with pytest.raises(LookupError, match="the store is down"):
+        await middleware.abefore_agent({"messages": [HumanMessage("?", id="1")]}, Runtime())
+
+
+def test_an_answer_is_worth_more_than_an_order():
+    """A broken index costs the order, a broken conversation the hints; the documents reach the model."""
+    middleware = ContextPilotMiddleware(returning(found("slices")), pilot=ContextPilot(Broken()))
+    assert LONG["slices"] in turn(middleware, [], "?")[0].content
+    assert middleware.failures == 1
+    too_long = ContextPilotMiddleware(returning(found("slices")), pilot=ContextPilot(max_text=10))
+    messages = turn(too_long, [], "?")
+    assert messages[0].content == f"<documents>\n[1] {LONG['slices']}\n</documents>\n\n?"
+    assert too_long.failures == 1
+    forged = HumanMessage("?", additional_kwargs={"contextpilot": {"question": "?", "blocks": 7}})
+    again = turn(ContextPilotMiddleware(returning(found("slices"))), [forged, AIMessage("x")], "?")
+    assert LONG["slices"] in again[2].content
+
+
+def test_what_cannot_be_rendered_leaves_the_question_alone():
+    shown = PromptTemplate.from_template("{chapter}: {page_content}")
+    middleware = ContextPilotMiddleware(returning(found("slices")), document_prompt=shown)
+    assert turn(middleware, [], "?")[0].content == "?"
+    assert middleware.failures == 1
+
+
+def test_failures_are_raised_where_that_is_asked_for():
+    middleware = ContextPilotMiddleware(returning(found("a")), pilot=ContextPilot(Broken(), on_error="raise"))
+    with pytest.raises(IndexFailed):
+        turn(middleware, [], "?")
+    with pytest.raises(SettingsError):
+        ContextPilotMiddleware(order="best")
+    with pytest.raises(SettingsError):
+        ContextPilotMiddleware(pilot="http://index:8765")
+
+
+def test_a_document_prompt_and_documents_without_text():
+    shown = PromptTemplate.from_template("Page {page}: {page_content}")
+    messages = turn(ContextPilotMiddleware(returning(found("a")), document_prompt=shown), [], "?")
+    assert messages[0].content == "<documents>\n[1] Page 7: a\n</documents>\n\n?"
+    image = Document("", id="i", metadata={"image": b"\x00"})
+    messages = turn(ContextPilotMiddleware(returning([image, *found("a"), *found("a")])), [], "?")
+    note = messages[0].additional_kwargs["contextpilot"]
+    assert note["others"] == [{"rank": 0, "id": "i", "metadata": {"image": "b'\\x00'"}}]
+    assert note["blocks"][0]["duplicates"] == [{"id": "id-a", "metadata": {"page": 7}}]
+
+
+def test_a_retriever_of_ours_is_taken_as_it_ranked():
+    pilot = ContextPilot()
+    ours = ContextPilotRetriever(base_retriever=returning(found("slices", "steps")), order="throughput", pilot=pilot)
+    pilot.align([LONG["steps"], LONG["slices"]])
+    messages = turn(ContextPilotMiddleware(ours), [], "?")
+    assert [block["id"] for block in messages[0].additional_kwargs["contextpilot"]["blocks"]] == [
+        "id-slices",
+        "id-steps",
+    ]
+
+
+TOOL = "All systems were checked and found to be in working order, as they were last week and before. " * 2
+
+
+def tool_message(content, number, name="search"):
+    return ToolMessage(content, tool_call_id=str(number), name=name, artifact=["kept"])
+
+
+def test_what_tools_repeat_is_not_sent_again():
+    middleware = ContextPilotMiddleware(returning(found("slices")))
+    messages = turn(middleware, [], "?")
+    messages += [AIMessage("", id="a"), tool_message(TOOL, 1), tool_message(LONG["slices"] + "\n\n" + TOOL, 2)]
+    before = copy.deepcopy(messages)
+    seen = sent(middleware, messages, system_message=SystemMessage("Be brief.")).messages
+    assert messages == before
+    assert seen[:3] == messages[:3]
+    assert seen[3].content.count("[same text as in ") == 2
+    assert seen[3].content.startswith("[same text as in [1] at 0: ")
+    assert "in message 4 at 0: " in seen[3].content
+    assert (seen[3].artifact, seen[3].tool_call_id) == (["kept"], "2")
+    wire = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": seen[0].content}]
+    wire += [
+        {"role": role, "content": one.content}
+        for role, one in zip(("assistant", "tool", "tool"), seen[1:], strict=True)
+    ]
+    assert expand(wire)[4]["content"] == messages[3].content
+
+
+@pytest.mark.parametrize(
+    ("options", "hints"),
+    [({}, 1), ({"tools": False}, 0), ({"tools": ["search"]}, 1), ({"tools": {"other"}}, 0)]
+    + [({"pilot": ContextPilot(dedup=level)}, number) for level, number in [("off", 0), ("blocks+chunks", 1)]],
+)
+def test_which_tools(options, hints):
+    middleware = ContextPilotMiddleware(**options)
+    messages = [HumanMessage("?"), AIMessage(""), tool_message(TOOL, 1, "theirs"), tool_message(TOOL, 2)]
+    seen = sent(middleware, messages).messages
+    assert seen[3].content.count("[same text as in message 3 at 0") == hints
+    assert seen[:3] == messages[:3]
+
+
+def test_a_text_that_is_too_long_is_sent_as_it_is():
+    middleware = ContextPilotMiddleware(pilot=ContextPilot(max_text=50))
+    messages = [tool_message(TOOL, 1), tool_message(TOOL, 2)]
+    assert sent(middleware, messages).messages == messages
+    assert middleware.failures == 1
+
+
+def test_a_history_that_was_cut_has_no_hint_that_points_nowhere():
+    middleware = ContextPilotMiddleware(returning(found("slices", "steps"), found("steps", "sets"), found("sets", "a")))
+    messages = []
+    for number in range(3):
+        messages = [*turn(middleware, messages, f"{number}?"), AIMessage(f"{number}.")]
+    assert sent(middleware, messages).messages == messages
+    seen = sent(middleware, messages[2:]).messages
+    assert seen[0].content == f"<documents>\n[2] {LONG['steps']}\n\n[3] {LONG['sets']}\n</documents>\n\n1?"
+    assert seen[1:] == messages[3:]
+    seen = sent(middleware, [SystemMessage("Summary."), *messages[4:]]).messages
+    assert LONG["sets"] in seen[1].content
+    again = turn(middleware, messages[2:], "3?")[-1].content
+    assert "[4] (given above)" not in again  # too short for a hint
+    assert again.startswith("<documents>\n[3] (given above)\n\n[4] a\n</documents>")
+
+
+def test_a_note_that_was_forged_changes_nothing():
+    for note in [
+        {},
+        {"question": 7},
+        {"question": "", "blocks": [7, {"label": "1"}, {"label": 1, "text": 7}]},
+        7,
+        None,
+    ]:
+        messages = [
+            HumanMessage("<documents>\n[1] (given above)\n</documents>", additional_kwargs={"contextpilot": note})
+        ]
+        middleware = ContextPilotMiddleware()
+        assert sent(middleware, messages).messages == messages
+        assert sources(messages) == {}
+        assert middleware.failures == 0
+
+
+def test_the_salt_follows_the_namespace():
+    model = ChatOpenAI(base_url="http://127.0.0.1:9/v1", api_key="none", extra_body={"top_k": 1, "cache_salt": "x"})
+    middleware = ContextPilotMiddleware(returning(found("a")))
+    state = {"messages": [HumanMessage("?", id="1")]}
+    config = {"configurable": {"contextpilot_namespace": "acme"}}
+    update = middleware.before_agent(state, Runtime(), config)
+    assert update["contextpilot_space"] == ["acme", "", ""]
+    state = {**state, **update}
+    salt = middleware.pilot.extra_body("acme")
+    seen = sent(middleware, state["messages"], model=model, state=state, model_settings={"stop": ["x"]})
+    assert seen.model_settings == {"stop": ["x"], "extra_body": {"top_k": 1, **salt}}
+    assert sent(middleware, state["messages"], state=state).model_settings == {}  # this model knows no extra_body
+    back = middleware.before_agent({**state, "messages": [HumanMessage("?", id="2")]}, Runtime(), {})
+    assert back["contextpilot_space"] == []
+    assert sent(middleware, [], model=model, state=back).model_settings == {}
+
+
+def test_namespaces_never_mix():
+    batches = found("slices", "steps"), found("steps", "slices"), found("steps", "slices"), found("steps", "slices")
+    middleware = ContextPilotMiddleware(returning(*batches), namespace="acme")
+    orders = [
+        [block["rank"] for block in turn(middleware, [], "?", config)[0].additional_kwargs["contextpilot"]["blocks"]]
+        for config in [None, {"metadata": {"contextpilot_namespace": "globex"}}, {"configurable": {}}, None]
+    ]
+    assert orders == [[0, 1], [0, 1], [1, 0], [1, 0]]
+
+
+async def test_usage_is_learnt():
+    middleware = ContextPilotMiddleware(returning(found("slices")), remember=2)
+    messages = turn(middleware, [], "?")
+
+    async def asked(_):
+        return answer(40)
+
+    middleware.wrap_model_call(request(messages), lambda _: answer(40))
+    middleware.wrap_model_call(request(messages), lambda _: AIMessage("without"))
+    await middleware.awrap_model_call(request(messages), asked)
+    middleware.wrap_model_call(request([HumanMessage("somebody else's")]), lambda _: answer(1))
+    stats = middleware.pilot.stats()
+    assert (stats.observed, stats.reported_cached_tokens) == (2, 80)
+    for _ in range(5):
+        turn(middleware, messages, "?")
+    assert len(middleware._under_way) <= 2
+
+
+def test_what_goes_wrong_after_the_answer_does_not_reach_the_caller():
+    middleware = ContextPilotMiddleware(returning(found("slices")))
+    messages = turn(middleware, [], "?")
+    middleware.pilot.index = Broken()
+    assert middleware.wrap_model_call(request(messages), lambda _: answer(40)).result[0].content == "x"
+    assert middleware.failures == 1
