@@ -1,0 +1,66 @@
+"""Fixtures: the demo's documents behind real retrievers, and a real endpoint."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+
+import faiss
+import pytest
+from contextpilot_rag import ContextPilot
+from contextpilot_rag.demo.corpus import python_documentation
+from contextpilot_rag.testing import FakeEngine
+from li_support import DIMENSIONS, Broken, Embedding, llm_of
+from llama_index.core import StorageContext, VectorStoreIndex
+from llama_index.core.schema import TextNode
+from llama_index.retrievers.bm25 import BM25Retriever
+from llama_index.vector_stores.faiss import FaissVectorStore
+
+
+@pytest.fixture(scope="session")
+def documents():
+    return [block for block in python_documentation() if str(block.id).startswith("topics/")]
+
+
+@pytest.fixture(scope="session")
+def nodes(documents):
+    return [TextNode(id_=str(block.id), text=block.text) for block in documents]
+
+
+@pytest.fixture(scope="session")
+def questions():
+    """Ten questions of different users about the same thing, as the demo has them."""
+    lines = (
+        resources.files("contextpilot_rag.demo").joinpath("questions.jsonl").read_text(encoding="utf-8").splitlines()
+    )
+    asked = [json.loads(line) for line in lines]
+    return [one["question"] for one in asked if one["area"] == "with statement"][:10]
+
+
+@pytest.fixture(scope="session")
+def bm25(nodes):
+    return BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=10)
+
+
+@pytest.fixture(scope="session")
+def vectors(nodes):
+    """A FAISS index in the framework's own vector store."""
+    store = FaissVectorStore(faiss_index=faiss.IndexFlatIP(DIMENSIONS))
+    storage = StorageContext.from_defaults(vector_store=store)
+    return VectorStoreIndex(nodes, storage_context=storage, embed_model=Embedding([node.text for node in nodes]))
+
+
+@pytest.fixture
+def engine():
+    with FakeEngine(block_size=16) as engine:
+        yield engine
+
+
+@pytest.fixture
+def llm(engine):
+    return llm_of(engine)
+
+
+@pytest.fixture
+def broken():
+    return ContextPilot(Broken())
