@@ -5,9 +5,11 @@ Import this before ``mem0``: some of its settings are read when it is imported.
 
 from __future__ import annotations
 
+import inspect
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,22 +61,24 @@ def config(folder: Path, store: str = "faiss") -> dict[str, Any]:
     }
 
 
-def offline_memory(folder: Path, texts: Sequence[str], store: str = "faiss") -> Memory:
+@contextmanager
+def offline_memory(folder: Path, texts: Sequence[str], store: str = "faiss") -> Iterator[Memory]:
     """An empty ``mem0.Memory`` whose embedding is fitted to these texts."""
     from mem0 import Memory
 
     memory = Memory.from_config(config(folder, store))
     memory.embedding_model = Embedder(texts)
-    return memory
+    with closing(memory):
+        yield memory
 
 
-async def offline_async_memory(folder: Path, texts: Sequence[str], store: str = "faiss") -> AsyncMemory:
+@asynccontextmanager
+async def offline_async_memory(folder: Path, texts: Sequence[str], store: str = "faiss") -> AsyncIterator[AsyncMemory]:
     """As `offline_memory`, an ``mem0.AsyncMemory``."""
-    import inspect
-
     from mem0 import AsyncMemory
 
     made: Any = AsyncMemory.from_config(config(folder, store))
     memory: AsyncMemory = await made if inspect.isawaitable(made) else made
     memory.embedding_model = Embedder(texts)
-    return memory
+    with closing(memory):
+        yield memory

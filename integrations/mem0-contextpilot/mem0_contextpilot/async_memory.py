@@ -35,13 +35,17 @@ class AsyncContextPilotMemory(MemoryFace):
     __slots__ = ()
 
     async def __aenter__(self) -> AsyncContextPilotMemory:
-        await self._wrapped.__aenter__()
+        if hasattr(self._wrapped, "__aenter__"):
+            await self._wrapped.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> Any:  # noqa: ANN401  as the memory says
-        return await self._wrapped.__aexit__(kind, error, traceback)
+        if hasattr(self._wrapped, "__aexit__"):
+            return await self._wrapped.__aexit__(kind, error, traceback)
+        closed = self._wrapped.close() if hasattr(self._wrapped, "close") else None  # the first Mem0 2 had only this
+        return await closed if inspect.isawaitable(closed) else closed
 
     async def search(  # noqa: PLR0913  all but two by name
         self,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from contextpilot_rag import AlignedPrompt, Block, Conversation, Namespace, TurnPrompt, Usage
 from contextpilot_rag.adapter import Adapter
 from contextpilot_rag.engines.usage import usage_of
-from contextpilot_rag.errors import InputError
 from contextpilot_rag.prompt.render import render_messages, render_user
 from contextpilot_rag.retrieval import from_mem0
 
@@ -27,7 +26,7 @@ class MemoryContext:
         system: the system prompt.
         namespace: what may share the prompt's cached prefix.
         alignment: the order, its reasons and the rendered prompt; None where something failed: the memories then stand
-            in the memory's order, in full.
+            in the memory's order, in full, and in a conversation without labels.
         conversation: that this is a turn of, or None.
     """
 
@@ -48,14 +47,15 @@ class MemoryContext:
     @property
     def blocks(self) -> tuple[Block, ...]:
         """The memories in prompt order, each text once. Ids are ``(id, hash)``: an updated memory is another block."""
-        return tuple(_block(memories[0]) for memories in self.memories.values())
+        placed = [memories[0] for memories in self.memories.values()] or self._found.memories
+        return tuple(_block(memory) for memory in placed)
 
     @property
     def memories(self) -> dict[int, tuple[Any, ...]]:
         """For each label in the prompt, the memories that have its text: the memory's own dicts."""
         own = self._found.memories
         if self.alignment is None:
-            return {place + 1: (memory,) for place, memory in enumerate(own)}
+            return {} if self._unaligned else {place + 1: (memory,) for place, memory in enumerate(own)}
         return {
             label: tuple(own[place] for place in places if isinstance(place, int))
             for label, places in self.alignment.ids.items()
@@ -79,11 +79,11 @@ class MemoryContext:
     @property
     def user_message(self) -> str:
         """The content of the user message: memories, hint, question."""
-        return (
-            render_user(self._found.texts, question=self.question)
-            if self.alignment is None
-            else (self.alignment.user_message)
-        )
+        if self.alignment is not None:
+            return self.alignment.user_message
+        if self._unaligned:
+            return str(self._unaligned[-1]["content"])
+        return render_user(self._found.texts, question=self.question)
 
     @property
     def text(self) -> str:
@@ -126,19 +126,9 @@ class MemoryContext:
         Raises:
             InputError: in a conversation, something that is no answer.
         """
-        if self.conversation is not None and self._is_kept(self.conversation):
+        if self.conversation is not None:
             self.conversation.answer(response)
         return self.observe(response)
-
-    def _is_kept(self, conversation: Conversation) -> bool:
-        """Whether the turn stands in the conversation; one that was sent without it is added as it was sent."""
-        if self.alignment is None:
-            try:
-                conversation.add({"role": "user", "content": self._unaligned[-1]["content"]})
-            except InputError as error:  # what kept the turn out of it, such as its length, still does
-                self._adapter.failed(error)
-                return False
-        return True
 
 
 def _block(memory: dict[str, Any]) -> Block:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from contextpilot_rag import Namespace
@@ -70,11 +71,11 @@ def namespace_of_filters(filters: Mapping[str, Any] | None, base: Namespace) -> 
 def namespace_of_ids(ids: Mapping[str, Any], base: Namespace) -> Namespace:
     """The namespace of these ids, below the pilot's own.
 
-    >>> namespace_of_ids({"user_id": "alice"}, Namespace(model="m"))
-    Namespace(tenant='{"user_id":"alice"}', model='m', corpus='')
+    >>> namespace_of_ids({"user_id": "alice"}, Namespace(model="m")).tenant
+    '{"user_id":"alice"}'
     """
     names = {**ids, "tenant": base.tenant} if base.tenant else dict(ids)
-    return Namespace(json.dumps(names, sort_keys=True, separators=(",", ":")), base.model, base.corpus)
+    return replace(base, tenant=json.dumps(names, sort_keys=True, separators=(",", ":")))
 
 
 def one_id(value: object) -> str | None:

@@ -65,13 +65,16 @@ class ContextPilotMemory(MemoryFace):
             raise SettingsError(f"{type(memory).__name__} is to be awaited: use AsyncContextPilotMemory")
 
     def __enter__(self) -> ContextPilotMemory:
-        self._wrapped.__enter__()
+        if hasattr(self._wrapped, "__enter__"):
+            self._wrapped.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> Any:  # noqa: ANN401  as the memory says
-        return self._wrapped.__exit__(kind, error, traceback)
+        if hasattr(self._wrapped, "__exit__"):
+            return self._wrapped.__exit__(kind, error, traceback)
+        return self._wrapped.close() if hasattr(self._wrapped, "close") else None
 
     def search(  # noqa: PLR0913  all but two by name
         self,

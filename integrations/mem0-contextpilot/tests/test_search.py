@@ -207,7 +207,7 @@ def test_everything_else_is_the_memorys_own(own):
 
 @pytest.mark.parametrize("wrong", [None, object(), AsyncNotes(reply("tea"))])
 def test_what_cannot_be_searched_is_said_at_once(wrong):
-    with pytest.raises(SettingsError, match="search|await"):
+    with pytest.raises(SettingsError, match=r"search|await"):
         ContextPilotMemory(wrong)
 
 
