@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from importlib import resources
-
-import faiss
 import pytest
 from contextpilot_rag import ContextPilot
 from contextpilot_rag.demo.corpus import python_documentation
 from contextpilot_rag.testing import FakeEngine
-from li_support import DIMENSIONS, Broken, Embedding, llm_of
-from llama_index.core import StorageContext, VectorStoreIndex
+from li_measure import questions_on, vector_index
+from li_support import Broken, llm_of
 from llama_index.core.schema import TextNode
 from llama_index.retrievers.bm25 import BM25Retriever
-from llama_index.vector_stores.faiss import FaissVectorStore
 
 
 @pytest.fixture(scope="session")
@@ -30,11 +25,7 @@ def nodes(documents):
 @pytest.fixture(scope="session")
 def questions():
     """Ten questions of different users about the same thing, as the demo has them."""
-    lines = (
-        resources.files("contextpilot_rag.demo").joinpath("questions.jsonl").read_text(encoding="utf-8").splitlines()
-    )
-    asked = [json.loads(line) for line in lines]
-    return [one["question"] for one in asked if one["area"] == "with statement"][:10]
+    return questions_on("with statement")
 
 
 @pytest.fixture(scope="session")
@@ -45,9 +36,7 @@ def bm25(nodes):
 @pytest.fixture(scope="session")
 def vectors(nodes):
     """A FAISS index in the framework's own vector store."""
-    store = FaissVectorStore(faiss_index=faiss.IndexFlatIP(DIMENSIONS))
-    storage = StorageContext.from_defaults(vector_store=store)
-    return VectorStoreIndex(nodes, storage_context=storage, embed_model=Embedding([node.text for node in nodes]))
+    return vector_index(nodes)
 
 
 @pytest.fixture

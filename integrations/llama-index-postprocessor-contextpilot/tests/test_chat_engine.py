@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from contextpilot_rag import ContextPilot, expand
+from contextpilot_rag.conversation import Conversation
 from contextpilot_rag.errors import IndexFailed, SettingsError
 from li_support import LONG, Listed, llm_of, pick, scored, streaming, user_text
 from llama_index.core import Settings
@@ -211,14 +212,19 @@ def test_it_is_raised_where_that_is_asked_for(llm, broken):
         chatting(llm, pilot=strict).chat("One?")
 
 
-def test_a_text_too_long_for_the_conversation_goes_out_in_full(engine, llm):
-    chat = chatting(llm, pick(0), [*pick(0), *scored("x" * 400)], pilot=ContextPilot(max_text=350))
+def test_a_turn_that_cannot_be_made_goes_out_in_full_and_the_next_is_append_only(engine, llm, monkeypatch):
+    chat = chatting(llm, pick(0), pick(0, 1))
     chat.chat("One?")
+
+    def fails(*_args, **_options):
+        raise RuntimeError("no turn today")
+
+    monkeypatch.setattr(Conversation, "align", fails)
     response = chat.chat("Two?")
-    assert "x" * 400 in user_text(engine.requests[-1])
-    assert LONG[0].strip() in user_text(engine.requests[-1])
-    assert len(response.source_nodes) == 2
+    assert all(LONG[place].strip() in user_text(engine.requests[-1]) for place in (0, 1))
+    assert [node.metadata for node in response.source_nodes] == [{}, {}]
     assert chat.failures == 1
+    monkeypatch.undo()
     chat.chat("Three?")
     assert_append_only(engine)
 
