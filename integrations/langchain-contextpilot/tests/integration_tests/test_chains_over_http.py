@@ -1,69 +1,26 @@
-"""Whole pipelines of LangChain against an endpoint: what it says of its cache, with us and without."""
+"""Chains against an endpoint; `test_readme.py` has what it says of its cache, with us and without."""
 
 from __future__ import annotations
-
-from operator import itemgetter
 
 import pytest
 from contextpilot_rag import ContextPilot
 from contextpilot_rag.testing import FakeEngine
-from langchain_classic.chains import create_retrieval_chain
-from langchain_classic.chains.combine_documents import create_stuff_documents_chain
-from langchain_classic.retrievers import ContextualCompressionRetriever, EnsembleRetriever
-from langchain_community.vectorstores import FAISS
-from langchain_core.output_parsers import StrOutputParser
-from langchain_core.prompts import ChatPromptTemplate
-from langchain_core.runnables import RunnablePassthrough
-from langchain_stage import QUESTIONS, SYSTEM, Broken, WordEmbedding, bm25, cached, chat, documents
+from langchain_classic.retrievers import ContextualCompressionRetriever
+from langchain_pipelines import lcel, stuff
+from langchain_stage import QUESTIONS, Broken, bm25, cached, chat, documents
 
 from langchain_contextpilot import (
     ContextPilotCallbackHandler,
     ContextPilotCompressor,
     ContextPilotRetriever,
     format_docs,
-    order_hint,
 )
-
-PROMPT = ChatPromptTemplate.from_messages([("system", SYSTEM), ("user", "{context}\n\n{order_hint}\n\n{input}")])
-STUFF = ChatPromptTemplate.from_messages([("system", SYSTEM), ("user", "{context}\n\nQuestion: {input}")])
 
 
 @pytest.fixture
 def engine():
     with FakeEngine() as engine:
         yield engine
-
-
-def joined(documents):
-    return "\n\n".join(document.page_content for document in documents)
-
-
-def lcel(retriever, model, context=format_docs, hint=order_hint):
-    """The way that LangChain's own guides write it."""
-    return (
-        RunnablePassthrough.assign(documents=itemgetter("input") | retriever)
-        | RunnablePassthrough.assign(
-            context=itemgetter("documents") | _runnable(context), order_hint=itemgetter("documents") | _runnable(hint)
-        )
-        | PROMPT
-        | model
-        | StrOutputParser()
-    )
-
-
-def _runnable(function):
-    return RunnablePassthrough() | function
-
-
-def stuff(retriever, model):
-    return create_retrieval_chain(retriever, create_stuff_documents_chain(model, STUFF))
-
-
-def ensemble():
-    """BM25 over all, and FAISS over those that BM25 finds for the questions, under other ids."""
-    found = {one.page_content: one for question in QUESTIONS for one in bm25(16).invoke(question)}
-    store = FAISS.from_documents(list(found.values()), WordEmbedding())
-    return EnsembleRetriever(retrievers=[bm25(8), store.as_retriever(search_kwargs={"k": 8})])
 
 
 def reported(make, engine):
@@ -76,18 +33,7 @@ def reported(make, engine):
     return sum(request.cached_tokens for request in engine.requests[before:])
 
 
-@pytest.mark.parametrize("build", [lcel, stuff])
-@pytest.mark.parametrize("base", [bm25, ensemble])
-def test_at_least_twice_as_much_is_cached(engine, build, base):
-    retriever = base()
-    plain = {"context": joined, "hint": lambda _: ""} if build is lcel else {}
-    ours = ContextPilotRetriever(base_retriever=retriever)
-    with_us = reported(lambda model: build(ours, model), engine)
-    assert with_us >= 2 * reported(lambda model: build(retriever, model, **plain), engine) > 0
-    assert ours.failures == 0
-
-
-def test_with_a_compressor(engine):
+def test_at_least_twice_as_much_is_cached_with_a_compressor(engine):
     compressor = ContextPilotCompressor()
     retriever = ContextualCompressionRetriever(base_compressor=compressor, base_retriever=bm25())
     with_us = reported(lambda model: stuff(retriever, model), engine)
