@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test check format coverage clean
+.PHONY: help demo test test-integrations check format clean
 
 help:
 	@echo "make demo    see it work: real documents, real retrieval, a real engine (ARGS='--limit 20 ...' for options)"
 	@echo "make test    run all tests"
+	@echo "make test-integrations  test the LlamaIndex, LangChain and Mem0 packages, with the newest and the oldest frameworks"
 	@echo "make check   linters, type checker, file sizes"
 	@echo "make format  format the code"
 
@@ -18,6 +19,10 @@ test: $(VENV)/.ready-dev
 	@$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-report= $(ARGS)
 	@$(BIN)/python -m coverage report --skip-covered --fail-under=90
 	@$(BIN)/python -m coverage report --fail-under=95 --include='contextpilot_rag/index/*,contextpilot_rag/prompt/*,contextpilot_rag/identity.py'
+
+test-integrations:
+	@PYTHON="$(PYTHON)" sh scripts/integrations.sh newest $(ARGS)
+	@PYTHON="$(PYTHON)" sh scripts/integrations.sh oldest $(ARGS)
 
 check: $(VENV)/.ready-dev
 	@$(BIN)/ruff check
@@ -34,4 +39,4 @@ $(VENV)/.ready-%: pyproject.toml constraints.txt scripts/setup.sh
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage build dist
+	rm -rf $(VENV) .venv-newest .venv-oldest .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage build dist

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from .async_pilot import AsyncContextPilot
 from .conversation import Conversation, TurnPrompt
+from .dedup.marks import shield
 from .engines.usage import usage_of
 from .index.local import ContextIndex
 from .intake import namespace_of
 from .pilot import ContextPilot
 from .prompt import hints
+from .prompt.escape import escape
 from .prompt.prompt import AlignedPrompt
-from .prompt.render import Message, render_block, render_user
+from .prompt.render import Message, render_block
 from .settings import RequestOptions
 from .types import Block, Namespace, Usage
 
@@ -116,29 +118,35 @@ class Adapter:
 
         Returns:
             The messages to send, and the turn's prompt, whose ids are positions in ``texts``. Where something failed:
-            all that was sent before, this turn's texts in full, and None.
+            all that was sent before, this turn's texts in full, and None. Either way the conversation knows of it.
 
         Raises:
             IndexFailed: something failed, and ``on_error="raise"`` was asked for.
         """
+        given: list[str] = []
         with _FailingOpen(self.failed):
-            prompt = conversation.align(_by_position(texts), question, **self._options)
+            given = list(texts)
+            prompt = conversation.align(_by_position(given), question, **self._options)
             return prompt.messages(), prompt
-        return [*conversation.messages, {"role": "user", "content": render_user(texts, question=question)}], None
+        return conversation.ask("\n\n".join(str(part) for part in (*given, question) if part)), None
 
-    def learn(self, sent: str, response: object) -> Usage | None:
+    def learn(self, sent: str, response: object, *, namespace: Namespace | str | None = None) -> Usage | None:
         """Learn from an engine's report on a prompt that somebody else assembled and sent.
 
         Args:
             sent: the text of all its messages.
             response: as `ContextPilot.observe` takes it.
+            namespace: of the request, where it is known. None: any, but nothing is learnt where the same blocks and
+                question are under way in two.
 
         Returns:
             What was reported; None if nothing was, or if no request under way fits the prompt.
         """
         with _FailingOpen(self.failed):
             usage = usage_of(response)
-            prompt = None if usage is None else self._found(sent)
+            prompt = (
+                None if usage is None else self._found(sent, None if namespace is None else namespace_of(namespace))
+            )
             if prompt is not None:
                 prompt.sent.prompt_bytes = len(sent.encode("utf-8", "surrogatepass"))
                 return self.pilot.observe(prompt, usage)
@@ -166,15 +174,25 @@ class Adapter:
                 self._under_way.popitem(last=False)
         return prompt
 
-    def _found(self, sent: str) -> AlignedPrompt | None:
-        """The oldest request under way whose question and blocks stand in a prompt, blocks in order; no longer so."""
+    def _found(self, sent: str, namespace: Namespace | None) -> AlignedPrompt | None:
+        """The request under way whose question and most blocks stand in a prompt, blocks in order; no longer so."""
         with self._lock:
             waiting = list(self._under_way.items())
-        for name, prompt in waiting:
-            if prompt.question in sent and _stand_in_order(prompt, sent):
-                with self._lock:
-                    if self._under_way.pop(name, None) is not None:
-                        return prompt
+        fitting = [
+            (name, prompt)
+            for name, prompt in waiting
+            if namespace in {None, prompt.request.namespace}
+            and prompt.question in sent
+            and _stand_in_order(prompt, sent)
+        ]
+        if len({prompt.request.namespace for _, prompt in fitting}) > 1:
+            return None
+        # Of equal ones the oldest.
+        fitting.sort(key=lambda found: (len(found[1].blocks), len(found[1].question)), reverse=True)
+        for name, prompt in fitting:
+            with self._lock:
+                if self._under_way.pop(name, None) is not None:
+                    return prompt
         return None
 
 
@@ -226,12 +244,16 @@ def _by_position(texts: Sequence[str]) -> list[Block]:
 
 
 def _stand_in_order(prompt: AlignedPrompt, sent: str) -> bool:
-    """Whether a line of each block is found, one after another; an escaped line still holds the original one."""
-    place = 0
+    """Whether a line of each block is found, one after another, as it is or escaped."""
+    place, seen = 0, 0
     for block in prompt.blocks:
         line = max(block.text.split("\n"), key=len).strip()
-        place = sent.find(line, place)
-        if place < 0:
+        found = sent.find(line, place)
+        if found < 0:
+            line = escape(shield(line))
+            found = sent.find(line, place)
+        if found < 0:
             return False
-        place += len(line)
-    return bool(prompt.blocks)
+        place = found + len(line)
+        seen += len(line)
+    return seen > 0

@@ -172,9 +172,9 @@ class AsyncContextPilot:
         """As `ContextPilot.observe`."""
         return self._pilot.observe(alignment, response)
 
-    async def forget(self, namespace: Namespace | str | None = None) -> None:
+    async def forget(self, namespace: Namespace | str | None = None, *, conversations: bool = False) -> None:
         """As `ContextPilot.forget`."""
-        self._pilot.forget(namespace)
+        self._pilot.forget(namespace, conversations=conversations)
 
     async def stats(self) -> IndexStats:
         """As `ContextPilot.stats`."""

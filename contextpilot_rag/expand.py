@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .dedup.chunks import Originals
-from .dedup.messages import Messages, with_texts
+from .dedup.messages import Messages, checked_messages, with_texts
 from .dedup.units import normal
 from .errors import BrokenHint
 from .prompt.parse import read_user
@@ -57,6 +57,7 @@ def expand(messages: Messages) -> list[dict[str, Any]]:
             of ours, and passes as it is.
 
     Raises:
+        InputError: something that is no message.
         BrokenHint: a tool's result points to nothing: messages are missing, or were changed.
 
     >>> expand([
@@ -75,48 +76,66 @@ def read_full(messages: Messages, *, strict: bool = True) -> Iterator[FullMessag
         messages: as they were sent.
         strict: False: a tool's result that points to nothing passes as it is.
     """
-    originals = Originals()
-    given: dict[int, str] = {}
-    for number, message in enumerate(messages, start=1):
+    return map(Reader(strict=strict).read, checked_messages(messages))
+
+
+class Reader:
+    """Reads messages in full, one after another.
+
+    Args:
+        strict: False: a tool's result that points to nothing passes as it is.
+    """
+
+    def __init__(self, *, strict: bool = True) -> None:
+        self._strict = strict
+        self._originals = Originals()
+        self._given: dict[int, str] = {}
+        self._number = 0
+
+    def read(self, message: Mapping[str, Any]) -> FullMessage:
+        """The next message.
+
+        Raises:
+            BrokenHint: a tool's result points to nothing.
+        """
+        self._number += 1
         role = message.get("role")
         full = None
         if role == "tool":
             try:
-                full = FullMessage(with_texts(message, number, originals.add))
+                full = FullMessage(with_texts(message, self._number, self._originals.add))
             except BrokenHint:
-                if strict:
+                if self._strict:
                     raise
         elif role != "assistant":
             if role == "user":
-                full, originals = _read_user(message, originals, given)
-            with_texts(message, number, originals.note)
-        yield full or FullMessage(dict(message))
+                full = self._user(message)
+            with_texts(message, self._number, self._originals.note)
+        return full or FullMessage(dict(message))
 
-
-def _read_user(
-    message: Mapping[str, Any], originals: Originals, given: dict[int, str]
-) -> tuple[FullMessage | None, Originals]:
-    """A user message of ours in full, and the originals from then on; ``given`` gets its blocks."""
-    found = read_user(message.get("content"), set(given))
-    if found is None:
-        return None, originals
-    before, originals = originals, originals.copy()
-    blocks = []
-    texts: dict[int, str] = {}
-    apart = False
-    try:
-        for block in found[0]:
-            known = texts.get(block.label, given.get(block.label))
-            text = originals.add(f"[{block.label}]", block.text) if block.text is not None else known or ""
-            apart = apart or (known is not None and normal(known) != normal(text))
-            texts.setdefault(block.label, text)
-            blocks.append(FullBlock(block.label, text, block.text is None))
-    except BrokenHint:
-        return None, before
-    content = render_documents([f"[{block.label}] {block.text}" for block in blocks]) + found[1]
-    full = FullMessage({**message, "content": content}, tuple(blocks), found[1], apart)
-    if apart:
-        return full, before
-    for label, text in texts.items():
-        given.setdefault(label, text)
-    return full, originals
+    def _user(self, message: Mapping[str, Any]) -> FullMessage | None:
+        """A user message of ours in full."""
+        found = read_user(message.get("content"), self._given)
+        if found is None:
+            return None
+        blocks = []
+        texts: dict[int, str] = {}
+        apart = False
+        before = self._originals.at([f"[{block.label}]" for block in found[0]])
+        try:
+            for block in found[0]:
+                known = texts.get(block.label, self._given.get(block.label))
+                text = self._originals.add(f"[{block.label}]", block.text) if block.text is not None else known or ""
+                apart = apart or (known is not None and normal(known) != normal(text))
+                texts.setdefault(block.label, text)
+                blocks.append(FullBlock(block.label, text, block.text is None))
+        except BrokenHint:
+            self._originals.back_to(before)
+            return None
+        content = render_documents([f"[{block.label}] {block.text}" for block in blocks]) + found[1]
+        if apart:
+            self._originals.back_to(before)
+        else:
+            for label, text in texts.items():
+                self._given.setdefault(label, text)
+        return FullMessage({**message, "content": content}, tuple(blocks), found[1], apart)

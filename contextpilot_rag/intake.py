@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .dedup.units import normal
-from .errors import ConflictingBlocks, InvalidBlock, SettingsError
+from .errors import ConflictingBlocks, InvalidBlock, SettingsError, TextTooLong
 from .identity import block_key
 from .types import Block, Context, Namespace, short
 
@@ -30,17 +30,19 @@ class Distinct:
     aliases: tuple[tuple[Hashable, ...], ...]
 
 
-def distinct(blocks: Iterable[BlockLike], normalise: bool = False) -> Distinct:
+def distinct(blocks: Iterable[BlockLike], normalise: bool = False, max_text: int | None = None) -> Distinct:
     """Each text once, at its best rank, with all the ids it came under.
 
     Args:
         blocks: best first.
         normalise: texts that differ only in line ends, Unicode form or blanks at the ends of lines are the same; the
             first is kept as it is.
+        max_text: characters of one text.
 
     Raises:
         InvalidBlock: something that is no block; the message says which one and why.
         ConflictingBlocks: one id with two texts.
+        TextTooLong: a text of more than ``max_text`` characters.
 
     >>> distinct([("a", "same"), ("b", "same"), ("c", "other")]).aliases
     (('a', 'b'), ('c',))
@@ -52,6 +54,10 @@ def distinct(blocks: Iterable[BlockLike], normalise: bool = False) -> Distinct:
     key_of_id: dict[Hashable, bytes] = {}
     for rank, given in enumerate(blocks):
         block = _block(given, rank)
+        if max_text is not None and len(block.text) > max_text:
+            raise TextTooLong(
+                f"block {rank} of the request has {len(block.text):,} characters; max_text is {max_text:,}"
+            )
         counts = normal(block.text) if normalise else block.text
         same = block_key(counts)
         if same not in found:
@@ -84,9 +90,13 @@ def _block(given: object, rank: int) -> Block:
             return Block(given["text"], given.get("id"), given.get("tokens"), given.get("score"))
     except InvalidBlock as error:
         raise InvalidBlock(f"block {rank} of the request: {error}") from None
+    got = f"not {type(given).__name__}"
+    if isinstance(given, Mapping):
+        got = f"not a mapping with {short(list(given))}"
+    elif isinstance(given, tuple):
+        got = f"not a tuple of {len(given)}"
     raise InvalidBlock(
-        f"block {rank} of the request: give a Block, a text, an (id, text) pair or a mapping with 'text', "
-        f"not {type(given).__name__}"
+        f"block {rank} of the request: give a Block, a text, an (id, text) pair or a mapping with 'text', {got}"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from .conversation import Conversation, Conversations, left_out, opened
 from .deciding import decided, plan_prompts, sound
 from .dedup.messages import Messages
 from .engines.usage import usage_of
-from .errors import ConflictingBlocks, InputError, InvalidBlock, SettingsError
+from .errors import InputError, SettingsError
 from .failing import Failures
 from .identity import block_key, cache_salt
 from .index.local import ContextIndex, LocalIndex
@@ -104,6 +105,7 @@ class ContextPilot:
         Raises:
             InvalidBlock: a block that is no text, or has an unusable id or token count.
             ConflictingBlocks: one id with two texts.
+            TextTooLong: with ``dedup="blocks+chunks"``, a text of more than ``max_text`` characters.
             SettingsError: an unknown setting, or a value it cannot have.
             IndexFailed: the index broke, and ``on_error="raise"`` was asked for.
         """
@@ -122,8 +124,9 @@ class ContextPilot:
 
         For those who decide later, such as a window of waiting requests.
         """
-        settings = self._settings_for(options)
-        given = distinct(blocks, settings.normalise)
+        settings = self.settings.for_request(options)
+        searched = settings.max_text if settings.dedup == "blocks+chunks" else None
+        given = distinct(blocks, settings.normalise, searched)
         if isinstance(blocks, Context) and not question:
             question = blocks.question
         question = plain_text(question, "the question")
@@ -190,15 +193,17 @@ class ContextPilot:
         >>> [alignment.request.key for alignment in plan]
         ['q1', 'q3', 'q2']
         """
-        keyed = keyed_contexts(contexts)
-        if time_budget is not None and not (isinstance(time_budget, int | float) and time_budget >= 0):
-            raise SettingsError(f"time_budget must be a number of seconds, 0 or more, not {time_budget!r}")
+        if index is not None and not hasattr(index, "tree"):
+            raise SettingsError(f"index must be one, such as pilot.index, not {short(index)}")
+        if time_budget is not None and not (isinstance(time_budget, int | float) and 0 <= time_budget < inf):
+            raise SettingsError(f"time_budget must be a number of seconds, 0 or more, not {short(time_budget)}")
         prepared = []
-        for key, context in keyed:
+        for key, context in keyed_contexts(contexts):
             try:
                 prepared.append(self.prepare(context, namespace=namespace, key=key, **options))
-            except (InvalidBlock, ConflictingBlocks) as error:
-                raise type(error)(f"context {short(key)}: {error}") from None
+            except InputError as error:
+                hint = " (with a question: Context(blocks, question))" if isinstance(context, tuple) else ""
+                raise type(error)(f"context {short(key)}: {error}{hint}") from None
         return self._planned(prepared, index, time_budget, ceiling, progress)
 
     async def run(  # noqa: PLR0913  all but two by name
@@ -269,10 +274,11 @@ class ContextPilot:
             messages: what was sent before, as ``conversation.messages`` gave it, to go on from there.
 
         Raises:
-            InputError: another system prompt than the conversation's.
+            InputError: another system prompt than the conversation's, or an empty name.
             SettingsError: a namespace that is none.
         """
         space = self._namespace if namespace is None else namespace_of(namespace)
+        messages = None if messages is None else list(messages)
         make = partial(opened, self, space, system, left_out(self.settings), messages)
         return make(None) if name is None else self._conversations.get(space, name, make)
 
@@ -337,10 +343,16 @@ class ContextPilot:
         """
         self._failures.fail_with(error)
 
-    def forget(self, namespace: Namespace | str | None = None) -> None:
-        """Drop what the index knows of a namespace, and its conversations; None: of all."""
+    def forget(self, namespace: Namespace | str | None = None, *, conversations: bool = False) -> None:
+        """Drop what the index knows of a namespace; None: of all.
+
+        Args:
+            namespace: which; None: all.
+            conversations: drop these, too. An engine's restart is nothing to them.
+        """
         space = None if namespace is None else namespace_of(namespace)
-        self._conversations.forget(space)
+        if conversations:
+            self._conversations.forget(space)
         self.index.forget(space)
 
     def stats(self) -> IndexStats:
@@ -356,12 +368,6 @@ class ContextPilot:
                 chosen.capacity_tokens, chosen.max_blocks, chosen.max_namespaces, history=chosen.history_requests
             )
         raise SettingsError(f"unknown index {index!r}: give 'embedded' or an object that is a ContextIndex")
-
-    def _settings_for(self, options: Mapping[str, Any]) -> Settings:
-        fixed = _FIXED.intersection(options)
-        if fixed:
-            raise SettingsError(f"{min(fixed)} belongs to the pilot and cannot be set for one request")
-        return self.settings.with_(**options)
 
     def _weight(self, text: str, name: bytes) -> int:
         try:
@@ -393,7 +399,3 @@ class ContextPilot:
         except Exception as error:  # noqa: BLE001  fails open: the requests can be sent all the same
             self._failures.fail(error)
             return Plan(tuple(prepared), (-1,) * len(prepared), None, complete=False)
-
-
-# Settings that shape the index or belong to the whole pilot.
-_FIXED = frozenset(PilotOptions.__annotations__) - frozenset(RequestOptions.__annotations__)

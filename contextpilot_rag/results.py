@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import stat
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -24,7 +25,8 @@ from .prompt.prompt import AlignedPrompt
 from .types import Usage, short
 
 Key = str | int
-_LINE_START = b'{"key"'
+_KEY_START, _AFTER_KEY = b'{"key": ', b', "fingerprint": "'
+_LINE_START = re.compile(rb'\{"key": (?:"(?:[^"\\]|\\.)*"|-?\d+(?!\d))', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,14 +302,14 @@ class ResultsFile:
         """The numbered lines, where to cut off what follows them, and whether the last of them has no end."""
         *whole, last = data.split(b"\n")
         lines = [(number, self._parsed(line, number)) for number, line in enumerate(whole, 1) if line.strip()]
-        if not last:
-            return lines, None, False
+        if not last.strip():
+            return lines, None, bool(last)
         try:
             return [*lines, (len(whole) + 1, self._parsed(last, len(whole) + 1))], None, True
         except ResultsError:
-            # Cut short, if it begins as one of ours (or with the zeros of a crashed disk); if not, the file is no file
-            # of results, and not ours to cut.
-            if not last.startswith(_LINE_START) and not _LINE_START.startswith(last.rstrip(b"\0")):
+            if not (
+                _cut_short(last) and (lines or len(last) > 1)
+            ):  # the file is no file of results, and not ours to cut
                 raise
         return lines, len(data) - len(last), False
 
@@ -316,6 +318,16 @@ class ResultsFile:
             return msgspec.convert(json.loads(line.decode()), _Line)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise ResultsError(f"{self.path}, line {number} is no line of results: {error}") from None
+
+
+def _cut_short(line: bytes) -> bool:
+    """Whether this can be the beginning of a line of ours, perhaps with the zeros of a crashed disk."""
+    line = line.rstrip(b"\0")
+    whole = _LINE_START.match(line)
+    if whole is None:  # it ends within the key, or is none of ours
+        return line.startswith(_KEY_START) or _KEY_START.startswith(line)
+    rest = line[whole.end() :]
+    return rest.startswith(_AFTER_KEY) or _AFTER_KEY.startswith(rest)
 
 
 def _claim(file: io.FileIO, path: str | Path) -> None:

@@ -6,6 +6,7 @@ Each can be given by keyword, or by an environment variable: ``CONTEXTPILOT_`` a
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -16,6 +17,8 @@ from msgspec import Meta
 
 from .errors import SettingsError
 from .types import OrderBudget
+
+logger = logging.getLogger("contextpilot_rag")
 
 ENVIRONMENT_PREFIX = "CONTEXTPILOT_"
 
@@ -48,12 +51,17 @@ class PilotOptions(RequestOptions, total=False):
     history_requests: int
     on_error: OnError
     salt_secret: str
+    enabled: bool
     dedup: DedupLevel
     normalise: bool
     max_text: int
     max_conversations: int
     conversation_seconds: float
     conversation_characters: int
+
+
+# Settings that shape the index or belong to the whole pilot.
+_FIXED = frozenset(PilotOptions.__annotations__) - frozenset(RequestOptions.__annotations__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,7 @@ class Settings:
         history_requests: recent requests of each namespace that "throughput" learns its orders from.
         on_error: "open": if the index fails, the retriever's order goes out; "raise": `IndexFailed` is raised.
         salt_secret: secret that the engine's cache salts are derived with.
+        enabled: False: as ``order="retrieved"``, whatever orders the code asks for; a switch for incidents.
         dedup: "off" gives every block in full, each time; "blocks" gives a block once in a conversation, and a location
             hint for it from then on; "blocks+chunks" does the same for parts of blocks and of tools' results.
         normalise: texts that differ only in line ends, Unicode form (NFC) or blanks at the ends of lines are the same.
@@ -107,6 +116,7 @@ class Settings:
     history_requests: Positive = 2_000
     on_error: OnError = "open"
     salt_secret: str = ""
+    enabled: bool = True
     dedup: DedupLevel = "blocks"
     normalise: bool = True
     max_text: Positive = 64 * 2**20
@@ -138,9 +148,10 @@ class Settings:
         2
         """
         environ = os.environ if environ is None else environ
+        _warn_of_unknown(environ)
         values: dict[str, Any] = {}
         for name, kind in _kinds().items():
-            text = environ.get(ENVIRONMENT_PREFIX + name.upper())
+            text = environ.get(name_of(name))
             if text:  # an empty variable is one that was not set, as compose files write it
                 values[name] = _parsed(name, text, kind)
         _known(given)
@@ -162,9 +173,27 @@ class Settings:
         _known(given)
         return replace(self, **given)
 
+    def for_request(self, options: Mapping[str, Any]) -> Settings:
+        """A copy for one request.
+
+        Raises:
+            SettingsError: a name that is no setting, or none of a single request, or a value that it cannot have.
+
+        >>> Settings().for_request({"max_blocks": 5})
+        Traceback (most recent call last):
+            ...
+        contextpilot_rag.errors.SettingsError: max_blocks belongs to the pilot and cannot be set for one request
+        """
+        fixed = _FIXED.intersection(options)
+        if fixed:
+            raise SettingsError(f"{min(fixed)} belongs to the pilot and cannot be set for one request")
+        return self.with_(**options)
+
     @property
     def budget(self) -> OrderBudget:
         """The part that the index needs."""
+        if not self.enabled:
+            return OrderBudget("retrieved")
         return OrderBudget(self.order, self.min_gain, self.protect_top, self.max_displacement)
 
     def _items(self) -> list[tuple[str, Any]]:
@@ -180,6 +209,24 @@ def _kinds() -> dict[str, Any]:
     if not _KINDS:
         _KINDS.update(get_type_hints(Settings, include_extras=True))
     return _KINDS
+
+
+def name_of(setting: str) -> str:
+    """A setting's environment variable.
+
+    >>> name_of("min_gain")
+    'CONTEXTPILOT_MIN_GAIN'
+    """
+    return ENVIRONMENT_PREFIX + setting.upper()
+
+
+def _warn_of_unknown(environ: Mapping[str, str]) -> None:
+    """A variable may be meant for another version, so it is no error; but a misspelt one must not pass in silence."""
+    for name in environ:
+        setting = name.removeprefix(ENVIRONMENT_PREFIX).lower()
+        if name.startswith(ENVIRONMENT_PREFIX) and setting not in _kinds():
+            for meant in difflib.get_close_matches(setting, _kinds(), n=1, cutoff=0.8):
+                logger.warning("environment variable %s is no setting; did you mean %s?", name, name_of(meant))
 
 
 def _checked(name: str, value: object, kind: Any) -> Any:  # noqa: ANN401
@@ -200,12 +247,12 @@ def _parsed(name: str, text: str, kind: Any) -> Any:  # noqa: ANN401
     elif kind is bool:
         plain = _WORDS_FOR.get(text.strip().lower(), text)
     elif get_origin(kind) is Literal:
-        return _checked(ENVIRONMENT_PREFIX + name.upper(), text.strip(), kind)
+        return _checked(name_of(name), text.strip(), kind)
     try:
         return msgspec.convert(plain, kind, strict=False)
     except msgspec.ValidationError as error:
         shown = "***" if name == "salt_secret" else repr(text)
-        raise SettingsError(f"{ENVIRONMENT_PREFIX}{name.upper()}: {error} (got {shown})") from None
+        raise SettingsError(f"{name_of(name)}: {error} (got {shown})") from None
 
 
 def _known(given: Mapping[str, object]) -> None:

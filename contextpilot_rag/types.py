@@ -71,6 +71,13 @@ class Namespace:
 
     The default namespace, all fields empty, has no cache salt: its prompts may share the engine's cache with anybody's.
 
+    Args:
+        tenant: whose requests they are.
+        model: what answers them.
+        corpus: where their blocks come from.
+        head: stands for what comes before the blocks, where that is not the same for all requests; conversations set
+            it. It separates what is believed cached, and no more: the cache salt does not depend on it.
+
     Raises:
         SettingsError: a field that is no str.
     """
@@ -78,9 +85,10 @@ class Namespace:
     tenant: str = ""
     model: str = ""
     corpus: str = ""
+    head: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("tenant", "model", "corpus"):
+        for name in ("tenant", "model", "corpus", "head"):
             if not isinstance(getattr(self, name), str):
                 raise SettingsError(f"a namespace's {name} must be str, not {type(getattr(self, name)).__name__}")
 

@@ -9,7 +9,7 @@ LIMIT = 400
 
 root = Path(__file__).resolve().parent.parent
 long = []
-for folder in ("contextpilot_rag", "benchmarks", "tests", "scripts"):
+for folder in ("contextpilot_rag", "benchmarks", "tests", "scripts", "integrations"):
     for file in sorted((root / folder).rglob("*.py")):
         lines = len(file.read_text(encoding="utf-8").splitlines())
         if lines > LIMIT:

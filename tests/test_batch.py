@@ -110,7 +110,17 @@ def test_what_is_no_context_is_named(contexts, error, says):
         ContextPilot().plan(contexts)
 
 
-@pytest.mark.parametrize("options", [{"time_budget": -1}, {"time_budget": "3"}, {"ordr": "x"}, {"max_blocks": 3}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"time_budget": -1},
+        {"time_budget": float("inf")},
+        {"time_budget": float("nan")},
+        {"time_budget": "3"},
+        {"ordr": "x"},
+        {"max_blocks": 3},
+    ],
+)
 def test_wrong_settings_are_named(options):
     with pytest.raises(SettingsError, match=next(iter(options))):
         ContextPilot().plan([[A]], **options)

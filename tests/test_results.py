@@ -65,6 +65,33 @@ async def test_a_last_line_that_was_cut_short_is_dropped_and_the_file_repaired(f
     assert file.read_bytes() == whole + last
 
 
+@pytest.mark.parametrize(
+    "own",
+    [
+        b'{"key": "precious", "notes": "my own data"}',
+        b'{"key": "precious", "notes": "my own da',
+        b'{"key": 7}',
+        b'{"key": "a", "fingerprint": 3}',
+        b"{",
+        b'{"keys": ["a"',
+    ],
+)
+async def test_a_file_of_something_else_is_left_alone(file, own):
+    pilot, plan = small(4)
+    file.write_bytes(own)
+    with pytest.raises(ResultsError):
+        await pilot.run(plan, Stage(plan, answers=True), results=file)
+    assert file.read_bytes() == own
+
+
+async def test_blanks_at_the_end_are_nothing(file):
+    pilot, plan = small(4)
+    await kept(file, plan, 2)
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:2]) + b"  ")
+    assert (await pilot.run(plan, Stage(plan, answers=True), results=file)).resumed == 2
+    assert (await pilot.run(plan, Stage(plan, answers=True), results=file)).resumed == 4
+
+
 async def test_a_last_line_without_its_end_is_whole(file):
     pilot, plan = small(4)
     await kept(file, plan, 2)

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from contextpilot_rag import OrderBudget, Settings
+from contextpilot_rag import ContextPilot, OrderBudget, Settings
 from contextpilot_rag.errors import ContextPilotError, InputError, SettingsError
 from contextpilot_rag.settings import PilotOptions, RequestOptions
 
@@ -32,6 +32,22 @@ from contextpilot_rag.settings import PilotOptions, RequestOptions
 def test_values_out_of_range_are_refused_by_name(given, message):
     with pytest.raises(SettingsError, match=message):
         Settings(**given)
+
+
+def test_the_switch_for_incidents_overrules_what_the_code_asks_for(monkeypatch):
+    monkeypatch.setenv("CONTEXTPILOT_ENABLED", "off")
+    pilot = ContextPilot(order="throughput", min_gain=0)
+    pilot.align(["b" * 400, "a" * 400])
+    prompt = pilot.align(["a" * 400, "b" * 400], order="balanced")
+    assert (prompt.changed, prompt.rule, prompt.order_hint) == (False, "off", None)
+    assert [alignment.changed for alignment in pilot.plan([["a", "b"], ["b", "a"]])] == [False, False]
+
+
+def test_a_misspelt_variable_is_said(caplog):
+    Settings.from_env({"CONTEXTPILOT_MIN_GIAN": "0.2", "CONTEXTPILOT_SERVICE": "x", "HOME": "y"})
+    assert [record.getMessage() for record in caplog.records] == [
+        "environment variable CONTEXTPILOT_MIN_GIAN is no setting; did you mean CONTEXTPILOT_MIN_GAIN?"
+    ]
 
 
 def test_an_unknown_name_is_refused_with_what_was_meant():

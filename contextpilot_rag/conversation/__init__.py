@@ -1,7 +1,8 @@
 """Conversations: what was really sent, turn by turn, so that nothing is given twice."""
 
-from .conversation import Conversation, left_out, opened
+from .conversation import Conversation
 from .history import Dedup
+from .opening import left_out, opened
 from .prompt import TurnPrompt
 from .store import Conversations
 

@@ -7,23 +7,24 @@ before. A new turn adds the blocks that were not given yet, and location hints f
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import fields, replace
-from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, cast
 
-from ..dedup.messages import Messages
+from ..dedup.messages import Messages, as_message, checked_messages, with_texts
 from ..dedup.units import normal
 from ..errors import InputError, SettingsError, TextTooLong
-from ..expand import FullMessage, read_full
+from ..expand import FullMessage, Reader, read_full
 from ..identity import block_key
 from ..intake import BlockLike
 from ..prompt.prompt import AlignedPrompt
 from ..prompt.render import OPEN
-from ..settings import RequestOptions, Settings
+from ..settings import RequestOptions
 from ..types import Namespace, Rule, plain_text, short
-from .history import Dedup, History, Turn, copied, text_of
+from .aligner import Aligner
+from .answers import assistant_message
+from .cutting import cut
+from .history import Dedup, History, Mark, Turn, copied, text_of
 from .prompt import TurnPrompt
 
 if TYPE_CHECKING:
@@ -34,28 +35,13 @@ if TYPE_CHECKING:
 _HIGHEST_LABEL = 10**8  # that is taken over from elsewhere; there is room for new ones
 
 
-class Aligner(Protocol):
-    """The part of a pilot that a conversation needs."""
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A turn that is not answered yet, and how things stood before it."""
 
-    def prepare(
-        self,
-        blocks: Iterable[BlockLike],
-        question: str = "",
-        *,
-        namespace: Namespace | str | None = None,
-        key: Hashable = None,
-        **options: Unpack[RequestOptions],
-    ) -> AlignedPrompt:
-        """Check and count a request's blocks; the order is the retriever's."""
-        ...
-
-    def decide(self, prepared: AlignedPrompt) -> AlignedPrompt:
-        """Choose the order of a prepared request and take it as about to be sent."""
-        ...
-
-    def count_tokens(self, text: str) -> int:
-        """Tokens of a text."""
-        ...
+    turn: Turn
+    mark: Mark
+    labels_before: dict[bytes, int | None]
 
 
 class Conversation:
@@ -98,8 +84,12 @@ class Conversation:
         self._namespace = namespace
         self._dedup = dedup or Dedup()
         self._lock = threading.RLock()
+        self._used: Callable[[Conversation], None] | None = None
         self._label_of: dict[bytes, int] = {}
-        self._pending: Turn | None = None  # the last of the messages, as long as it is not answered
+        self._pending: _Pending | None = None  # the last of the messages, as long as it is not answered
+        self._ids: dict[int, Hashable] = {}  # by label
+        self._reader: Reader | None = None  # as far as messages were read; only made where one looks like ours
+        self._read = 0
         self._system = None if system is None else plain_text(system, "the system prompt")
         self._turns: list[Turn] = []
         self._sent = History(self._system, self._dedup)
@@ -118,10 +108,24 @@ class Conversation:
             return cast("list[Message]", copied(self._answered()))
 
     @property
-    def characters(self) -> int:
-        """Length of all that was sent."""
+    def labels(self) -> dict[int, Hashable]:
+        """For each block that stands in the history, or in the turn that waits: its label, and its id.
+
+        Ids are not in the messages: of a conversation that was resumed, blocks go by the hash of their text, in
+        hexadecimal, until they are retrieved again. Keep this with the messages if answers cite blocks.
+        """
         with self._lock:
-            return sum(len(text_of(message)) for message in self._answered())
+            standing = self._sent.standing.items()
+            return {number: self._ids.get(number, block_key(text).hex()) for number, text in standing}
+
+    @property
+    def characters(self) -> int:
+        """Of all that is held for it: messages, blocks in full, and what is searched for repeats."""
+        return self._sent.characters
+
+    def watch(self, used: Callable[[Conversation], None]) -> None:
+        """Have a function called after each use."""
+        self._used = used
 
     def align(
         self,
@@ -145,56 +149,99 @@ class Conversation:
         Raises:
             InputError: as for `ContextPilot.align`, or a text that is too long.
         """
+        if "namespace" in options:
+            raise SettingsError("a conversation's namespace is given once: pilot.conversation(name, namespace=...)")
         with self._lock:
             options["echo"] = 0
             prompt = self._pilot.prepare(blocks, question, namespace=self._namespace, key=key, **options)
             for block in prompt.retrieved:
                 self._check_length("a block", block.text)
-            if not prompt.retrieved:
-                self._check_length("the question", prompt.question)
             if any(turn.opens for turn in self._turns):
                 prompt = replace(prompt, rule=Rule.CONVERSATION)
             else:
-                prompt = self._pilot.decide(prompt)
+                prompt = self._first(prompt)
             self._drop_pending()
             history = tuple(self._sent.messages)
             standing = dict(self._sent.standing if self._dedup.blocks else {})
+            mark = self._sent.mark
+            before = {name: self._label_of.get(name) for name in (self._key(block.text) for block in prompt.blocks)}
             numbers = [self._number(block.text) for block in prompt.blocks]
-            self._pending = self._turn(prompt, numbers, standing)
-            content = self._sent.turn(self._pending)["content"]
+            self._pending = _Pending(self._turn(prompt, numbers, standing), mark, before)
+            content = self._sent.turn(self._pending.turn)["content"]
+            self._ids.update(zip(numbers, (prompt.aliases[rank][0] for rank in prompt.order), strict=True))
             values = {one.name: getattr(prompt, one.name) for one in fields(AlignedPrompt)}
             again = frozenset(standing).intersection(numbers)
-            return TurnPrompt(**values, history=history, content=content, numbers=tuple(numbers), again=again)
+            turn = TurnPrompt(**values, history=history, content=content, numbers=tuple(numbers), again=again)
+        self._note_use()
+        return turn
 
-    def answer(self, answer: object) -> None:
-        """The model's answer to the turn: its text, its message, or the engine's whole response.
+    def ask(self, question: str) -> list[Message]:
+        """The next turn as a plain question, without documents of ours. It takes the place of one without an answer.
+
+        Args:
+            question: the user message's content, as it is.
+
+        Returns:
+            The messages to send.
 
         Raises:
-            InputError: it is none of these.
+            InputError: it is no str.
         """
-        self.add(_assistant_message(answer))
+        content = plain_text(question, "the question")
+        with self._lock:
+            self._drop_pending()
+            turn = Turn(message={"role": "user", "content": f"\n\n{content}" if content.startswith(OPEN) else content})
+            self._pending = _Pending(turn, self._sent.mark, {})
+            self._sent.turn(turn)
+            messages = cast("list[Message]", copied(self._sent.messages))
+        self._note_use()
+        return messages
 
-    def add(self, message: Mapping[str, Any]) -> None:
+    def answer(self, answer: object, turn: TurnPrompt | None = None) -> None:
+        """The model's answer to the turn: its text, its message, or the engine's whole response.
+
+        Args:
+            answer: of a stream, the joined texts of its chunks.
+            turn: what it answers; to be sure of that where several threads ask in one conversation.
+
+        Raises:
+            InputError: it is none of these, or nothing waits for an answer, or another turn took this one's place.
+        """
+        message = assistant_message(answer)
+        with self._lock:
+            if turn is not None and (self._pending is None or self._sent.messages != turn.messages()):
+                raise InputError("this turn no longer waits for its answer: another took its place, or it was answered")
+            last = self._sent.messages[-1]["role"] if self._sent.messages else "system"
+            if last in ("assistant", "system", "developer"):
+                raise InputError("nothing waits for an answer: first align, ask, or add a tool's result")
+            self.add(message)
+
+    def add(self, message: object) -> None:
         """Another message, such as an assistant's with tool calls, or a tool's result. A waiting turn counts as sent.
 
         With ``dedup="blocks+chunks"``, what a tool's result repeats is replaced by location hints.
 
+        Args:
+            message: a mapping with a role, or an object of the openai client.
+
         Raises:
-            InputError: no message, or one with a text that is too long.
+            InputError: no message, or a tool's result that is too long.
         """
-        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+        own = copied(dict(as_message(message) or {}))
+        if not own:
             raise InputError(f"a message is a mapping with a role, not {short(message)}")
-        self._check_length("a message", text_of(message))
+        if own["role"] == "tool":
+            with_texts(own, 0, lambda _, text: self._check_length("a tool's result", text))
         with self._lock:
             if self._pending is not None:
-                self._turns.append(self._pending)
+                self._turns.append(self._pending.turn)
                 self._pending = None
-            own = copied(dict(message))
             if own["role"] == "user" and isinstance(own.get("content"), str) and own["content"].startswith(OPEN):
                 # It looks like one of ours, and would be taken for one after a restart.
-                self._take_sent(own, list(read_full([*self._sent.messages, own], strict=False))[-1])
+                self._take_sent(own, self._in_full(own))
             else:
                 self._take(Turn(message=own))
+        self._note_use()
 
     def truncate(self, max_tokens: int) -> int:
         """Cut the history if it is longer than this: in one piece, after the system message, to half of it at most.
@@ -214,21 +261,35 @@ class Conversation:
         if type(max_tokens) is not int or max_tokens < 1:
             raise SettingsError(f"max_tokens must be a positive int, not {short(max_tokens)}")
         with self._lock:
-            turns = self._turns if self._pending is None else [*self._turns, self._pending]
-            head = list(takewhile(lambda turn: turn.instructs, turns))
-            openings = [place for place, turn in enumerate(turns) if turn.opens][1:]
-            if not openings or self._count(self._sent) <= max_tokens:
+            pending = None if self._pending is None else self._pending.turn
+            turns = self._turns if pending is None else [*self._turns, pending]
+            if self._count(self._sent) <= max_tokens:
                 return 0
+            kept = cut(turns, max_tokens, lambda some: self._count(self._rendered(some)))
+            if len(kept) == len(turns):
+                return 0
+            self._replay(kept if pending is None else kept[:-1])
+            if pending is not None:
+                before = {name: self._label_of.get(name) for name in (self._key(text) for _, text in kept[-1].blocks)}
+                self._pending = _Pending(kept[-1], self._sent.mark, before)
+                self._sent.turn(kept[-1])
+                self._learn_labels(kept[-1])
+            self._ids = {number: name for number, name in self._ids.items() if number in self._sent.standing}
+        self._note_use()
+        return len(turns) - len(kept)
 
-            def short_enough(cut: int) -> bool:
-                return self._count(self._rendered(_afresh([*head, *turns[cut:]]))) <= max_tokens // 2
+    def _first(self, prompt: AlignedPrompt) -> AlignedPrompt:
+        """The first turn's order: only conversations that begin alike share what is cached of their blocks."""
+        before = self._answered()
+        if not before:
+            return self._pilot.decide(prompt)
+        space = replace(prompt.request.namespace, head=block_key(repr(before)).hex())
+        return self._pilot.decide(replace(prompt, request=replace(prompt.request, namespace=space)))
 
-            # The fewest turns fall out that leave room for as much again.
-            cut = openings[min(bisect_left(openings, True, key=short_enough), len(openings) - 1)]
-            self._replay(_afresh([*head, *turns[cut:]]))
-            if self._pending is not None:
-                self._pending = self._turns.pop()
-            return cut - len(head)
+    def _note_use(self) -> None:
+        """Outside of the lock: whoever watches has one of their own."""
+        if self._used is not None:
+            self._used(self)
 
     def _rendered(self, turns: Iterable[Turn]) -> History:
         """The messages of a history that consists of these turns."""
@@ -245,9 +306,19 @@ class Conversation:
         self._turns = turns
         self._sent = History(self._system, self._dedup)
         self._label_of = {}
+        self._reader = None
         for turn in turns:
             self._sent.turn(turn)
             self._learn_labels(turn)
+
+    def _in_full(self, message: Mapping[str, Any]) -> FullMessage:
+        """A message that comes next, read as one that was sent."""
+        if self._reader is None:
+            self._reader, self._read = Reader(strict=False), 0
+        for sent in self._sent.messages[self._read :]:
+            self._reader.read(sent)
+        self._read = len(self._sent.messages) + 1
+        return self._reader.read(message)
 
     def _learn_labels(self, turn: Turn) -> None:
         for number, _ in turn.blocks:
@@ -256,13 +327,20 @@ class Conversation:
 
     def _drop_pending(self) -> None:
         """Forget a turn that was never answered, and the labels that it gave."""
-        if self._pending is not None:
-            self._pending = None
-            self._replay(self._turns)
+        if self._pending is None:
+            return
+        self._sent.back_to(self._pending.mark)
+        for name, number in self._pending.labels_before.items():
+            if number is None:
+                self._label_of.pop(name, None)
+            else:
+                self._label_of[name] = number
+        self._pending = None
 
-    def _check_length(self, what: str, text: str) -> None:
+    def _check_length(self, what: str, text: str) -> str:
         if len(text) > self._dedup.max_text:
             raise TextTooLong(f"{what} of {len(text):,} characters; max_text is {self._dedup.max_text:,}")
+        return text
 
     def _key(self, text: str) -> bytes:
         return block_key(normal(text) if self._dedup.normalise else text)
@@ -286,9 +364,11 @@ class Conversation:
     def _take(self, turn: Turn, sent: dict[str, Any] | None = None) -> None:
         """Take in a turn; if it is known how it was sent, then like that."""
         self._turns.append(turn)
+        mark = self._sent.mark
         if self._sent.turn(turn) != sent and sent is not None:
+            self._sent.back_to(mark)
             turn.sent = sent
-            self._replay(self._turns)
+            self._sent.turn(turn)
         self._learn_labels(turn)
 
     def _count(self, sent: History) -> int:
@@ -296,9 +376,7 @@ class Conversation:
 
     def _resume(self, messages: Messages) -> None:
         """Take over what was sent before."""
-        if not all(isinstance(message, Mapping) for message in messages):
-            raise InputError("what was sent before is a list of messages")
-        before = [copied(dict(message)) for message in messages]
+        before: list[dict[str, Any]] = [copied(dict(message)) for message in checked_messages(messages)]
         system, rest = None, before
         if before and before[0] == {"role": "system", "content": text_of(before[0])}:
             system, rest = text_of(before[0]), before[1:]
@@ -320,54 +398,3 @@ class Conversation:
         else:
             turn = Turn([(block.label, block.text) for block in full.blocks], full.rest)
         self._take(turn, message)
-
-
-def _afresh(turns: list[Turn]) -> list[Turn]:
-    """Turns to be sent anew: what they once pointed to may be gone."""
-    return [replace(turn, blocks=list(turn.blocks), sent=None) for turn in turns]
-
-
-def left_out(settings: Settings) -> Dedup:
-    """What a conversation leaves out by these settings."""
-    level = settings.dedup
-    return Dedup(level != "off", level == "blocks+chunks", settings.normalise, settings.max_text)
-
-
-def opened(
-    pilot: Aligner,
-    namespace: Namespace,
-    system: str | None,
-    dedup: Dedup,
-    messages: Messages | None,
-    kept: Conversation | None,
-) -> Conversation:
-    """The conversation that is kept, if it fits what the caller says of it; else one that does.
-
-    Raises:
-        InputError: another system prompt than the conversation's.
-    """
-    if kept is None or (messages is not None and kept.messages != list(messages)):
-        return Conversation(pilot, namespace, system, dedup, messages)
-    if system is not None and kept.system != system:
-        raise InputError("the conversation has another system prompt; it is given once")
-    return kept
-
-
-def _assistant_message(answer: object) -> Mapping[str, Any]:
-    if isinstance(answer, str):
-        return {"role": "assistant", "content": answer}
-    message = answer
-    choices = answer.get("choices") if isinstance(answer, Mapping) else getattr(answer, "choices", None)
-    if isinstance(choices, list | tuple) and choices:  # a whole completion, as an object or as plain JSON
-        message = choices[0].get("message") if isinstance(choices[0], Mapping) else getattr(choices[0], "message", None)
-    if isinstance(message, Mapping) and "role" in message:
-        return message
-    dump = getattr(message, "model_dump", None)
-    if callable(dump):
-        dumped = dump(exclude_none=True)
-        if isinstance(dumped, Mapping) and "role" in dumped:
-            return dumped
-    text = getattr(answer, "text", None)
-    if isinstance(text, str):
-        return {"role": "assistant", "content": text}
-    raise InputError(f"an answer is a text, a message or a chat completion, not {type(answer).__name__}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +32,11 @@ class Dedup:
     max_text: int = 64 * 2**20
 
 
+# A label that an answer or a question names, perhaps of a block that was cut off with its turn: it must not come to
+# stand for another block. Longer numbers are amounts and the like.
+_CITED = re.compile(r"(?<![\w\])])\[(\d{1,4})\]")
+
+
 @dataclass(slots=True)
 class Turn:
     """A user message of ours in its original form, or another message.
@@ -58,6 +64,18 @@ class Turn:
         return self.message is not None and self.message.get("role") in ("system", "developer")
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a history stands, to go back to."""
+
+    messages: int
+    standing: int
+    last_label: int
+    foreign_labels: int
+    characters: int
+    repeats: tuple[int, int, int]
+
+
 class History:
     """The messages that were sent, and what can be pointed at in them."""
 
@@ -65,11 +83,42 @@ class History:
         self._dedup = dedup
         self._repeats = Repeats(exact=not dedup.normalise, max_text=dedup.max_text) if dedup.chunks else None
         self._last_label = 0
-        self._foreign_labels: set[int] = set()  # in user messages of others that look like ours
+        self._foreign_labels: dict[int, None] = {}  # in user messages of others that look like ours
         self.standing: dict[int, str] = {}  # texts of blocks that stand in the messages in full, by label
         self.messages: list[dict[str, Any]] = []
+        self._characters = 0
         if system is not None:
             self._add({"role": "system", "content": system})
+
+    @property
+    def characters(self) -> int:
+        """Of all that is held: messages, blocks in full, and what is searched for repeats."""
+        return self._characters + (0 if self._repeats is None else self._repeats.characters)
+
+    @property
+    def mark(self) -> Mark:
+        """Where this stands now."""
+        searched = (0, 0, 0) if self._repeats is None else self._repeats.mark
+        return Mark(
+            len(self.messages),
+            len(self.standing),
+            self._last_label,
+            len(self._foreign_labels),
+            self._characters,
+            searched,
+        )
+
+    def back_to(self, mark: Mark) -> None:
+        """Forget all that came since, as if it never had."""
+        del self.messages[mark.messages :]
+        while len(self.standing) > mark.standing:
+            self.standing.popitem()
+        self._last_label = mark.last_label
+        while len(self._foreign_labels) > mark.foreign_labels:
+            self._foreign_labels.popitem()
+        self._characters = mark.characters
+        if self._repeats is not None:
+            self._repeats.back_to(mark.repeats)
 
     def new_label(self) -> int:
         """The next label that is free."""
@@ -89,9 +138,11 @@ class History:
             self.messages.append(turn.sent)
         elif turn.message is None:
             self.messages.append({"role": "user", "content": self._content(turn)})
+            self._note_cited(turn.rest)
         else:
             self._note_labels(turn.message)
             turn.message = self._add(turn.message)
+        self._characters += size(self.messages[-1])
         return self.messages[-1]
 
     def _content(self, turn: Turn) -> str:
@@ -104,7 +155,9 @@ class History:
             sent = text if self._repeats is None else self._repeats.add(label(number), text)
             rendered.append(render_block(number, sent, shielded=self._repeats is not None))
             turn.blocks[place] = number, self._restored(label(number), text)
-            self.standing.setdefault(*turn.blocks[place])
+            if number not in self.standing:
+                self.standing[number] = turn.blocks[place][1]
+                self._characters += len(self.standing[number])
             self._last_label = max(self._last_label, number)
         return render_documents(rendered) + turn.rest
 
@@ -123,15 +176,32 @@ class History:
         return text if self._repeats is None else self._repeats.restored.pop(place, text)
 
     def _note_labels(self, message: Mapping[str, Any]) -> None:
-        if message.get("role") == "user" and (found := read_user(message.get("content"), set())) is not None:
-            self._foreign_labels.update(block.label for block in found[0])
+        if message.get("role") not in ("user", "assistant"):
+            return
+        found = read_user(message.get("content"), ()) if message["role"] == "user" else None
+        if found is not None:
+            self._foreign_labels.update((block.label, None) for block in found[0])
+        self._note_cited(text_of(message) if found is None else found[1])
+
+    def _note_cited(self, text: str) -> None:
+        if "[" in text:
+            self._last_label = max([self._last_label, *map(int, _CITED.findall(text))])
 
 
 def copied(value: Any) -> Any:  # noqa: ANN401
     """A message, or a part of one, that shares no list or dict with it."""
     if isinstance(value, dict):
         return {key: copied(part) for key, part in value.items()}
-    return [copied(part) for part in value] if isinstance(value, list) else value
+    return type(value)(map(copied, value)) if type(value) in (list, tuple) else value
+
+
+def size(value: Any) -> int:  # noqa: ANN401
+    """Characters of all strings in a message, or in a part of one."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(map(size, value.values()))
+    return sum(map(size, value)) if isinstance(value, list | tuple) else 0
 
 
 def text_of(message: Mapping[str, Any]) -> str:

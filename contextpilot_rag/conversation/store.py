@@ -5,20 +5,25 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from functools import partial
 
 from ..errors import InputError
 from ..types import Namespace, short
 from .conversation import Conversation
 
-Key = tuple[Namespace, Hashable]
+Key = tuple[Namespace, type, Hashable]
 
 
-@dataclass(slots=True)
 class _Entry:
-    conversation: Conversation
-    used_at: float
-    characters: int = 0
+    """A conversation's place. Its own lock is held while it is made, so that nobody else waits for that."""
+
+    __slots__ = ("characters", "conversation", "making", "used_at")
+
+    def __init__(self, now: float) -> None:
+        self.conversation: Conversation | None = None
+        self.making = threading.Lock()
+        self.used_at = now
+        self.characters = 0
 
 
 class Conversations:
@@ -29,7 +34,7 @@ class Conversations:
     Args:
         most: beyond this many, the one used longest ago goes.
         seconds: what was not used for so long goes.
-        characters: of all together; beyond, the ones used longest ago go, but never the one that is asked for.
+        characters: that all together hold; beyond, the ones used longest ago go, but never the one that is used.
         clock: seconds that never run backwards.
     """
 
@@ -45,6 +50,11 @@ class Conversations:
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def characters(self) -> int:
+        """That all together hold."""
+        return self._characters
+
     def get(
         self, namespace: Namespace, name: Hashable, make: Callable[[Conversation | None], Conversation]
     ) -> Conversation:
@@ -52,37 +62,62 @@ class Conversations:
 
         Args:
             namespace: whose it is; equal names in two namespaces are two conversations.
-            name: the caller's.
+            name: the caller's; names of two types are two names, even if they are equal (1, True, 1.0).
             make: gives the conversation, from the one that is kept or None.
 
         Raises:
-            InputError: a name that is not hashable.
+            InputError: a name that is not hashable, or empty.
         """
         try:
             hash(name)
         except TypeError:
             raise InputError(f"a conversation's name must be hashable, not {short(name)}") from None
-        now, key = self._clock(), (namespace, name)
+        if name == "":  # most likely a session id that is missing: all of those must not meet
+            raise InputError("a conversation's name must not be empty; None makes a new one that is not kept")
+        key = (namespace, type(name), name)
         with self._lock:
-            self._forget_old(now)
+            self._forget_old(self._clock())
             entry = self._entries.get(key)
-            conversation = make(None if entry is None else entry.conversation)
-            self._remove(key)
-            characters = conversation.characters
-            self._entries[key] = _Entry(conversation, now, characters)
-            self._characters += characters
-            while len(self._entries) > self._most or (
-                self._characters > self._most_characters and len(self._entries) > 1
-            ):
-                self._remove(next(iter(self._entries)))
-            return conversation
+            if entry is None:
+                entry = self._entries[key] = _Entry(self._clock())
+        try:
+            with entry.making:
+                conversation = entry.conversation
+                made = make(conversation)
+                entry.conversation = made
+        except BaseException:
+            with self._lock:
+                if entry.conversation is None and self._entries.get(key) is entry:
+                    self._remove(key)
+            raise
+        if made is not conversation:
+            made.watch(partial(self._used, key))
+        self._used(key, made)
+        return made
 
     def forget(self, namespace: Namespace | None = None, name: Hashable = None) -> None:
         """Forget one conversation of a namespace, or all of them (no name), or all of all namespaces."""
         with self._lock:
             for key in list(self._entries):
-                if namespace in {None, key[0]} and name in (None, key[1]):
+                if namespace in {None, key[0]} and (name is None or key[1:] == (type(name), name)):
                     self._remove(key)
+
+    def _used(self, key: Key, conversation: Conversation) -> None:
+        """Note that a conversation was used, and how long it is now; what no longer fits goes."""
+        characters = conversation.characters
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None or entry.conversation is not conversation:
+                return  # it was forgotten; somebody still holds it
+            entry.used_at = self._clock()
+            self._entries.move_to_end(key)
+            self._characters += characters - entry.characters
+            entry.characters = characters
+            self._forget_old(entry.used_at)
+            while len(self._entries) > self._most or (
+                self._characters > self._most_characters and len(self._entries) > 1
+            ):
+                self._remove(next(iter(self._entries)))
 
     def _forget_old(self, now: float) -> None:
         while self._entries and next(iter(self._entries.values())).used_at <= now - self._seconds:

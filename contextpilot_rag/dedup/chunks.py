@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 
 from ..errors import BrokenHint, TextTooLong
 from .marks import hint, reveal, shield
-from .units import normal, starts, units
+from .units import is_composed, normal, normal_lines, starts, units
 
 MAX_CHARACTERS = 64 * 2**20
 _MARGIN = 1.5  # a run is replaced if it is this many times as long as its hint: hints have more tokens a character
@@ -88,7 +88,7 @@ class Repeats:
         self, *, exact: bool = False, max_characters: int = MAX_CHARACTERS, max_text: int = MAX_CHARACTERS
     ) -> None:
         self._exact = exact
-        self._left = max_characters
+        self._left = self._most = max_characters
         self._max_text = max_text
         self._texts: list[_Text] = []
         # Where units stand; text and unit in one number, as a container for each would busy the garbage collector.
@@ -111,16 +111,17 @@ class Repeats:
             What to send in its place: the same text, shielded, with hints for what stands before.
 
         Raises:
-            TextTooLong: more characters than ``max_text``.
+            TextTooLong: more characters than ``max_text``, in a text that is to be replaced in part.
         """
-        if len(text) > self._max_text:
+        if replace and len(text) > self._max_text:
             raise TextTooLong(f"a text of {len(text):,} characters; at most {self._max_text:,} are taken")
-        if len(text) > self._left:
+        if len(text) > min(self._left, self._max_text):
             return shield(text) if replace else text
         self._left -= len(text)
-        pieces = units(text)
-        is_normal = self._exact or normal(text) is text
-        keys, lengths = self._keys(text, pieces, is_normal=is_normal)
+        composed = self._exact or is_composed(text)
+        is_normal = composed and (self._exact or normal_lines(text) is text)
+        pieces = units(text, composed=composed)
+        keys, lengths = self._keys(pieces, composed=composed, is_normal=is_normal)
         new = _Text(place, text, pieces, keys, is_normal=is_normal)
         number = len(self._texts)
         self._texts.append(new)
@@ -132,13 +133,36 @@ class Repeats:
             return text
         return self._replaced(new, number, lengths)
 
-    def _keys(self, text: str, pieces: list[str], *, is_normal: bool) -> tuple[list[int], list[int]]:
+    @property
+    def mark(self) -> tuple[int, int, int]:
+        """Where this stands now, for `back_to`."""
+        return len(self._texts), self._left, self.left_out
+
+    def back_to(self, mark: tuple[int, int, int]) -> None:
+        """Forget all that was added since, as if it never had been."""
+        number, self._left, self.left_out = mark
+        first = number << _BITS
+        for text in self._texts[number:]:
+            for key in text.keys:
+                if self._seen.get(key, -1) >= first:
+                    del self._seen[key]
+                places = self._seen_again.get(key)
+                while places and places[-1] >= first:
+                    places.pop()
+        del self._texts[number:]
+
+    @property
+    def characters(self) -> int:
+        """Of all texts that are held to be searched."""
+        return self._most - self._left
+
+    def _keys(self, pieces: list[str], *, composed: bool, is_normal: bool) -> tuple[list[int], list[int]]:
         """Hashes that are equal for units that count as the same, and the units' lengths in normal form."""
         if self._exact or not pieces:
             return list(map(hash, pieces)), list(map(len, pieces))
+        if not composed:
+            pieces = [unicodedata.normalize("NFC", piece) for piece in pieces]
         if not is_normal:
-            if not text.isascii() and not unicodedata.is_normalized("NFC", text):
-                pieces = [unicodedata.normalize("NFC", piece) for piece in pieces]
             pieces = [piece if piece[-1] == "\n" and piece[-2:-1] not in _BEFORE_ENDS else _counting(piece)
                       for piece in pieces]  # fmt: skip
         if pieces[-1][-1] not in "\r\n":
@@ -241,9 +265,17 @@ class Originals:
     def __init__(self, known: Mapping[str, str] | None = None) -> None:
         self._texts = dict(known or {})
 
-    def copy(self) -> Originals:
-        """Others that know the same so far."""
-        return Originals(self._texts)
+    def at(self, places: Iterable[str]) -> dict[str, str | None]:
+        """What is known of some places, for `back_to`."""
+        return {place: self._texts.get(place) for place in places}
+
+    def back_to(self, before: Mapping[str, str | None]) -> None:
+        """Forget what was added at some places since."""
+        for place, text in before.items():
+            if text is None:
+                self._texts.pop(place, None)
+            else:
+                self._texts[place] = text
 
     def note(self, place: str, text: str) -> str:
         """A text that was sent as it is: `Repeats.add` was told not to replace anything."""

@@ -18,10 +18,11 @@ from io import SEEK_END, StringIO
 _BEGIN = "[same text as in "
 _QUOTED = 48  # characters of the part's first line
 
-_MARK = re.compile(r"\\*" + re.escape(_BEGIN))
+# A run of backslashes is gone over once, from where it begins.
+_MARK = re.compile(r"(?<!\\)\\*" + re.escape(_BEGIN))
 # A shielded mark ends with itself: what follows it may hold marks of its own.
 _SHIELDED_OR_HINT = re.compile(
-    rf"\\+{re.escape(_BEGIN)}|{re.escape(_BEGIN)}"
+    rf"(?<!\\)\\+{re.escape(_BEGIN)}|{re.escape(_BEGIN)}"
     r"(?P<place>\[\d{1,12}\]|message \d{1,12}(?:, part \d{1,12})?) at (?P<start>\d{1,15}): (?P<length>\d{1,15}) "
     r'characters from "(?:[^"\\\n]|\\.)*"\]'
 )

@@ -6,9 +6,11 @@ original form becomes the same bytes again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ..errors import InputError
+from ..types import short
 from .chunks import MAX_CHARACTERS, Repeats
 
 Messages = Sequence[Mapping[str, Any]]
@@ -23,13 +25,15 @@ def deduplicate(
     Only tool messages are changed, and everything that is no text passes as it is. `contextpilot_rag.expand` undoes it.
 
     Args:
-        messages: all of the conversation so far, in their original form. They are not changed.
+        messages: all of the conversation so far, in their original form: mappings, or the openai client's objects. They
+            are not changed. What this returned is for sending; keep the originals, and give those the next time.
         normalise: line ends, Unicode forms and blanks at the ends of lines make no difference.
         max_text: characters of one text.
         repeats: what stands before these messages.
 
     Raises:
-        TextTooLong: a text of more than ``max_text`` characters.
+        InputError: something that is no message.
+        TextTooLong: a result of more than ``max_text`` characters.
 
     >>> report = "All systems were checked and found to be in working order, as they were last week and before. "
     >>> first, second = ({"role": "tool", "tool_call_id": name, "content": report * 2} for name in ("a", "b"))
@@ -37,7 +41,37 @@ def deduplicate(
     '[same text as in message 1 at 0: 188 characters from "All systems were checked and found to be in"]'
     """
     found = Repeats(exact=not normalise, max_text=max_text) if repeats is None else repeats
-    return [add_message(found, number, message) for number, message in enumerate(messages, start=1)]
+    return [add_message(found, number, message) for number, message in enumerate(checked_messages(messages), start=1)]
+
+
+def checked_messages(messages: object) -> list[Mapping[str, Any]]:
+    """Messages as mappings.
+
+    Raises:
+        InputError: something that is no message; it says which.
+    """
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        raise InputError(f"messages are a list of mappings with a role, not {short(messages)}")
+    found = []
+    for number, message in enumerate(messages, start=1):
+        one = _plain(message)
+        if one is None:
+            raise InputError(f"message {number} must be a mapping with a role, not {short(message)}")
+        found.append(one)
+    return found
+
+
+def as_message(value: object) -> Mapping[str, Any] | None:
+    """A message: a mapping with a role, or an object of the openai client's, without what it leaves open; else None."""
+    found = _plain(value)
+    return found if found is not None and isinstance(found.get("role"), str) else None
+
+
+def _plain(value: object) -> Mapping[str, Any] | None:
+    dump = None if isinstance(value, Mapping | type) else getattr(value, "model_dump", None)
+    if callable(dump):
+        value = dump(exclude_none=True)
+    return value if isinstance(value, Mapping) else None
 
 
 def add_message(repeats: Repeats, number: int, message: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from itertools import accumulate
+from bisect import bisect_left
+from itertools import accumulate, pairwise
 
 _LONG = 480  # characters of a line that is cut
 # Behind a sentence or clause, else behind a blank, else behind a character that comes often enough, all of them only
@@ -22,13 +23,19 @@ _CUT = re.compile(
 )
 
 
-def units(text: str) -> list[str]:
+def units(text: str, *, composed: bool = True) -> list[str]:
     r"""Consecutive pieces of a text; together they are the text.
+
+    Args:
+        text: to be cut.
+        composed: False: it is cut where its NFC would be.
 
     >>> units("one\ntwo\n")
     ['one\n', 'two\n']
     """
     lines = text.splitlines(keepends=True)
+    if not composed:
+        return [piece for line in lines for piece in _cut_decomposed(line)]
     if len(text) <= _LONG:
         return lines
     long = [number for number, length in enumerate(map(len, lines)) if length > _LONG]
@@ -45,7 +52,7 @@ def units(text: str) -> list[str]:
 
 
 def _cut(line: str) -> list[str]:
-    """A long line in pieces. Where it is cut does not depend on how it ends: blanks and its end stay with the last."""
+    """A line in pieces. Where it is cut does not depend on how it ends: blanks and its end stay with the last."""
     body = len(line.rstrip(" \t\r\n"))
     if len(line) - body > _LONG:
         return _CUT.findall(line)
@@ -54,6 +61,19 @@ def _cut(line: str) -> list[str]:
     pieces: list[str] = _CUT.findall(line, 0, body)
     pieces[-1] += line[body:]
     return pieces
+
+
+def _cut_decomposed(line: str) -> list[str]:
+    """A line cut where its NFC is: behind as many characters of its full decomposition."""
+    if is_composed(line):
+        return _cut(line)
+    pieces = _cut(unicodedata.normalize("NFC", line))
+    if len(pieces) == 1:
+        return [line]
+    places = list(accumulate((len(unicodedata.normalize("NFD", letter)) for letter in line), initial=0))
+    ends = accumulate(len(unicodedata.normalize("NFD", piece)) for piece in pieces)
+    cuts = [0, *(bisect_left(places, end) for end in ends)]
+    return [line[begin:end] for begin, end in pairwise(cuts) if end > begin]
 
 
 def starts(pieces: list[str]) -> list[int]:
@@ -67,8 +87,20 @@ def normal(text: str) -> str:
     >>> normal("a \r\nb") == normal("a\nb")
     True
     """
-    if not text.isascii() and not unicodedata.is_normalized("NFC", text):
-        text = unicodedata.normalize("NFC", text)
+    return normal_lines(text if is_composed(text) else unicodedata.normalize("NFC", text))
+
+
+def is_composed(text: str) -> bool:
+    """Whether a text is in Unicode's form NFC."""
+    return text.isascii() or unicodedata.is_normalized("NFC", text)
+
+
+def normal_lines(text: str) -> str:
+    r"""As `normal`, but for the Unicode form, which stays as it is.
+
+    >>> normal_lines("a \r\nb ")
+    'a\nb'
+    """
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     if " \n" in text or "\t\n" in text:

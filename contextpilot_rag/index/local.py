@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
+from dataclasses import replace
 from typing import Protocol
 
 from ..errors import SettingsError
@@ -152,12 +153,11 @@ class LocalIndex:
                 share.tree.touch([alignment.request.blocks[rank] for rank in alignment.order])
 
     def forget(self, namespace: Namespace | None = None) -> None:
-        """Drop what is known of a namespace, or of all. Counts stay."""
+        """Drop what is known of a namespace, under any head if it names none, or of all. Counts stay."""
         with self._lock:
-            if namespace is None:
-                self._shares.clear()
-            else:
-                self._shares.pop(namespace, None)
+            for kept in list(self._shares):
+                if namespace in {None, kept, replace(kept, head="")}:
+                    del self._shares[kept]
 
     def stats(self) -> IndexStats:
         """Counts since the index was made, and the size of its trees."""

@@ -10,7 +10,7 @@ LOCATION_HINT = "(given above)"
 """Stands behind the label of a block that was given before, in place of its text."""
 
 # Wording that block text may not forge at the start of a line (`prompt.escape`).
-RESERVED_PHRASES: tuple[str, ...] = (ORDER_HINT,)
+RESERVED_PHRASES: tuple[str, ...] = (ORDER_HINT, LOCATION_HINT)
 
 
 def label(number: int) -> str:

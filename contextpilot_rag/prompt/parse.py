@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass
 
 from .escape import unescape
@@ -26,7 +27,7 @@ class ReadBlock:
     text: str | None
 
 
-def read_user(content: object, known: set[int]) -> tuple[list[ReadBlock], str] | None:
+def read_user(content: object, known: Container[int]) -> tuple[list[ReadBlock], str] | None:
     r"""The blocks of a user message and what stands after them; None if it is none of ours.
 
     Escaping keeps block text from forging a label, so the labels found are the ones that were rendered.
@@ -43,14 +44,14 @@ def read_user(content: object, known: set[int]) -> tuple[list[ReadBlock], str] |
     end = content.find(CLOSE, len(OPEN) - 1)
     if end < 0:
         return None
-    known = set(known)
     blocks = []
+    here: set[int] = set()
     for piece in _NEXT.split(content[len(OPEN) : end]):
         found = _LABEL.match(piece)
         if found is None:
             return None
         label, body = int(found[1]), piece[found.end() :]
-        hinted = label in known and body == LOCATION_HINT
+        hinted = body == LOCATION_HINT and (label in known or label in here)
         blocks.append(ReadBlock(label, None if hinted else unescape(body)))
-        known.add(label)
+        here.add(label)
     return blocks, content[end + len(CLOSE) :]

@@ -82,7 +82,7 @@ def from_bm25s(
         raise RetrievalError(
             f"expected documents and scores of shape (questions, k), got {positions.shape} and {points.shape}"
         )
-    if not np.array_equal(positions, np.floor(positions)):
+    if not np.isfinite(positions).all() or not np.array_equal(positions, np.floor(positions)):
         raise RetrievalError("documents must be positions: call retrieve without a corpus")
     if not 0 <= row < len(positions):
         raise RetrievalError(f"there is no row {row} in results for {len(positions)} questions")

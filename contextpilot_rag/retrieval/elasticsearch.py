@@ -18,9 +18,9 @@ def from_elasticsearch(
 ) -> Context:
     """The hits of a search as a context.
 
-    The engine's order is kept, but for equal scores: those are ordered by id, since shards and replicas order them
-    differently from call to call. Highlights, sort values and inner hits are left aside: they differ from question to
-    question, and a block's text must not.
+    The engine's order is kept, but for equal scores in a search without a ``sort`` of its own: those are ordered by id,
+    since shards and replicas order them differently from call to call. Highlights, sort values and inner hits are left
+    aside: they differ from question to question, and a block's text must not.
 
     Args:
         body: the response, or its ``hits``: parsed JSON, or the client's response object.
@@ -54,9 +54,10 @@ def from_elasticsearch(
         score = hit.get("_score")
         try:
             blocks.append(Block(_text(hit, text, rank), id=name, score=None if score is None else float(score)))
-        except (TypeError, ValueError, InvalidBlock) as error:
+        except (TypeError, ValueError, OverflowError, InvalidBlock) as error:
             raise RetrievalError(f"hit {rank}: {error}") from None
-    return Context(tuple(_ties_by_id(blocks)[:k]), question)
+    sorted_by_them = any("sort" in hit for hit in hits)
+    return Context(tuple((blocks if sorted_by_them else _ties_by_id(blocks))[:k]), question)
 
 
 def _hits(body: object) -> Sequence[Hit]:
@@ -73,7 +74,10 @@ def _hits(body: object) -> Sequence[Hit]:
 
 def _text(hit: Hit, text: str | Callable[[Hit], str], rank: int) -> str:
     if callable(text):
-        return text(hit)
+        try:
+            return text(hit)
+        except Exception as error:
+            raise RetrievalError(f"hit {rank}: the function for its text failed: {error!r}") from error
     for holder in (hit.get("_source"), hit.get("fields")):
         value = _field(holder, text)
         if isinstance(value, list) and value and all(isinstance(part, str) for part in value):

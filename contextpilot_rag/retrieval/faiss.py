@@ -50,7 +50,7 @@ def from_faiss(
     if metric not in get_args(Metric):
         raise RetrievalError(f"metric must be one of {', '.join(map(repr, get_args(Metric)))}, not {metric!r}")
     row, ids = numbers(distances, "distances"), numbers(positions, "positions")
-    if not np.array_equal(ids, np.floor(ids)):
+    if not np.isfinite(ids).all() or not np.array_equal(ids, np.floor(ids)):
         raise RetrievalError("positions must be whole numbers")
     if row.ndim != 1 or row.shape != ids.shape:
         raise RetrievalError(f"expected one row of distances and positions, got shapes {row.shape} and {ids.shape}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 from ..errors import RetrievalError
@@ -44,9 +45,15 @@ def _block(item: object, rank: int) -> Block:
     if not isinstance(name, str) or not isinstance(text, str):
         raise RetrievalError(f"result {rank} needs an id and a memory, both str")
     version = item.get("hash")
-    score = item.get("score")
     return Block(
         text,
         id=(name, version if isinstance(version, str) else block_key(text).hex()),
-        score=float(score) if isinstance(score, int | float) else None,
+        score=_score(item.get("score")),
     )
+
+
+def _score(value: object) -> float | None:
+    try:
+        return float(value) if isinstance(value, Real) else None
+    except OverflowError:
+        return None

@@ -61,8 +61,11 @@ def numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
         RetrievalError: something in it is none.
     """
     try:
-        return np.asarray(values, dtype=float)
-    except (TypeError, ValueError) as error:
+        array = np.asarray(values)
+        if array.dtype.kind in "SU":  # digits, too: ids that look like positions are not
+            raise TypeError(f"not {array.dtype.type.__name__}")  # noqa: TRY301
+        return array.astype(float)
+    except (TypeError, ValueError, OverflowError) as error:
         raise RetrievalError(f"{what} must be numbers: {error}") from None
 
 

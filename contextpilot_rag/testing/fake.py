@@ -189,9 +189,10 @@ class FakeEngine:
             server.stop()
 
     def reset(self) -> None:
-        """Empty the cache."""
+        """Empty the cache, and let nothing fail any more. What arrived is kept."""
         with self._lock:
             self._cache.clear()
+            self._to_fail = (0, None)
 
     def fail_next(self, times: int = 1, status: int | None = 500) -> None:
         """Let the next chat requests fail. Takes the place of what was asked for before.

@@ -190,7 +190,7 @@ def test_the_callers_objects_can_change_afterwards():
         "So.",
         {"role": "assistant", "content": "So."},
         {"choices": [{"message": {"role": "assistant", "content": "So."}}]},
-        SimpleNamespace(text="So."),
+        SimpleNamespace(usage=None, text="So."),
         SimpleNamespace(choices=[SimpleNamespace(message={"role": "assistant", "content": "So."})]),
         SimpleNamespace(model_dump=lambda exclude_none: {"role": "assistant", "content": "So."}),
     ],
@@ -249,8 +249,16 @@ def test_tools_may_repeat_questions_system_and_blocks():
 
 def test_texts_are_bounded():
     talk = pilot_for().conversation()
-    with pytest.raises(TextTooLong, match=r"a message of 50,001 characters"):
+    with pytest.raises(TextTooLong, match=r"a tool's result of 50,001 characters"):
         talk.add({"role": "tool", "content": [{"type": "text", "text": "x" * (MOST + 1)}]})
-    with pytest.raises(TextTooLong, match="the question"):
-        talk.align([], "x" * (MOST + 1))
     assert talk.messages == []
+    parts = [{"type": "text", "text": "x" * MOST}] * 2  # each counts by itself
+    talk.add({"role": "tool", "content": parts})
+    assert expand(talk.messages)[0]["content"] == parts
+
+
+def test_what_is_not_searched_for_repeats_may_be_of_any_length():
+    talk = pilot_for().conversation(system="y" * (MOST + 1))
+    talk.align([], "x" * (MOST + 1))
+    talk.answer("z" * (MOST + 1))
+    assert [len(message["content"]) for message in talk.messages] == [MOST + 1] * 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 
 import pytest
@@ -29,6 +30,9 @@ class Talk:
 
     def __init__(self, characters=0):
         self.characters = characters
+
+    def watch(self, used):
+        self.used = lambda: used(self)
 
 
 def kept_or(new, kept):
@@ -122,12 +126,89 @@ def test_a_pilot_keeps_the_conversations_used_last():
 
 
 def test_a_pilot_keeps_so_many_characters():
-    pilot = ContextPilot(conversation_characters=2000)
+    pilot = ContextPilot(conversation_characters=4000)  # each block is held twice: in full and as it was sent
     first, second = talk_of(pilot, "a", "x" * 900), talk_of(pilot, "b", "y" * 900)
     assert (pilot.conversation("a"), pilot.conversation("b")) == (first, second)
-    third = talk_of(pilot, "c", "z" * 1900)
+    third = talk_of(pilot, "c", "z" * 900)
     assert pilot.conversation("c") is third
-    assert pilot.conversation("b") is not second
+    assert pilot.conversation("b") is second
+    assert pilot.conversation("a") is not first
+
+
+@pytest.mark.parametrize(
+    "add",
+    [
+        lambda talk: talk.align(["x" * 5000], "Why?"),
+        lambda talk: talk.ask("x" * 5000),
+        lambda talk: talk.add({"role": "tool", "content": "x" * 5000}),
+        lambda talk: talk.add({"role": "assistant", "tool_calls": [{"function": {"arguments": "x" * 5000}}]}),
+        lambda talk: talk.add({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x" * 5000}}]}),
+    ],
+)
+def test_all_that_is_held_counts_as_soon_as_it_is(add):
+    pilot = ContextPilot(conversation_characters=4000)
+    first, second = pilot.conversation("a"), pilot.conversation("b")
+    add(second)
+    assert pilot.conversation("b") is second
+    assert pilot.conversation("a") is not first
+
+
+def test_originals_that_are_kept_to_be_searched_count_too():
+    talk = ContextPilot(dedup="blocks+chunks").conversation()
+    for _ in range(30):
+        talk.add({"role": "tool", "content": TABLE * 20})
+    assert len(talk.messages[-1]["content"]) < 20 * len(TABLE) / 2
+    assert talk.characters > 30 * 20 * len(TABLE)
+
+
+def test_every_use_counts_as_one():
+    clock = Clock()
+    pilot = ContextPilot(max_conversations=2)
+    pilot._conversations._clock = clock
+    used, other = talk_of(pilot, "a", TABLE), talk_of(pilot, "b", TABLE)
+    for _ in range(10):
+        clock.now += 80_000
+        used.align([TABLE], "Why?")
+        used.answer("So.")
+    assert pilot.conversation("a") is used
+    used.align([TABLE], "Why?")
+    assert pilot.conversation("b") is not other
+    pilot.conversation("b")
+    used.answer("So.")
+    pilot.conversation("c")
+    assert pilot.conversation("a") is used
+
+
+def test_nobody_waits_for_another_conversation():
+    busy, done = threading.Event(), threading.Event()
+
+    def slow(text):
+        if "slow" in text:
+            busy.set()
+            assert done.wait(30)
+        return 5
+
+    pilot = ContextPilot(tokenizer=slow)
+    talk = pilot.conversation("a", namespace="acme")
+    workers = [threading.Thread(target=talk.align, args=(["slow"], "Why?"), daemon=True)]
+    workers.append(threading.Thread(target=pilot.conversation, args=("a",), kwargs={"namespace": "acme"}, daemon=True))
+    workers[0].start()
+    assert busy.wait(30)
+    workers[1].start()
+    assert pilot.conversation("b", namespace="other").messages == []
+    done.set()
+    for worker in workers:
+        worker.join(30)
+
+
+def test_an_empty_name_is_most_likely_a_missing_one():
+    with pytest.raises(InputError, match="must not be empty"):
+        ContextPilot().conversation("")
+
+
+def test_names_of_two_types_are_two_names():
+    pilot = ContextPilot()
+    assert len({id(pilot.conversation(name)) for name in (1, True, 1.0, "1")}) == 4
 
 
 def test_a_conversation_that_was_forgotten_goes_on_from_its_messages():
@@ -161,6 +242,8 @@ def test_forgetting_a_namespace_forgets_its_conversations():
     pilot = ContextPilot(namespace="acme")
     own, other = pilot.conversation("a"), pilot.conversation("a", namespace="other")
     pilot.forget("acme")
+    assert pilot.conversation("a") is own
+    pilot.forget("acme", conversations=True)
     assert pilot.conversation("a") is not own
     assert pilot.conversation("a", namespace="other") is other
 
@@ -170,7 +253,7 @@ def test_errors_say_what_is_wrong():
     for name in (["a"], ("a", {})):
         with pytest.raises(InputError, match="name must be hashable"):
             pilot.conversation(name)
-    with pytest.raises(InputError, match="list of messages"):
+    with pytest.raises(InputError, match="message 1 must be a mapping with a role"):
         pilot.conversation("a", messages=["Why?"])
     with pytest.raises(SettingsError, match="namespace"):
         pilot.conversation("a", namespace=7)

@@ -54,6 +54,7 @@ SHAPES = {
     "backslashes apart": apart("\\" * 480),
     "marks": "[same text as in " * (LENGTH // 17),
     "backslashes before a mark": "\\" * LENGTH + "[same text as in ",
+    "backslashes and no mark": "[same text as in the mirror" + "\\" * 1_000_000,
     "open quotes": '[same text as in [1] at 0: 5 characters from "' * (LENGTH // 46),
     "words without end": "".join(random.Random(3).choices(string.ascii_lowercase + " ", k=LENGTH)),
     "accents": "e\u0301" * (LENGTH // 2),

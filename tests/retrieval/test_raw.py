@@ -60,6 +60,8 @@ def test_bm25s_itself(k):
         ([["tea", "milk"]], [[1.0, 0.5]]),
         ([[0.5]], [[1.0]]),
         ([[9]], [[1.0]]),
+        (np.array([["1", "0"]]), [[2.0, 1.0]]),  # ids of digits are no positions
+        ([[float("inf")]], [[1.0]]),
         ([], []),
     ],
 )
@@ -91,6 +93,16 @@ def test_equal_scores_stand_by_id_whatever_shard_answered_first(order, k):
     hits = [hit(f"id{number}", float(number // 3), f"text {number}") for number in order]
     hits.sort(key=lambda one: -one["_score"])
     assert ids(from_elasticsearch(body(*hits), k=k)) == ["id3", "id4", "id5", "id0", "id1", "id2"][:k]
+
+
+def test_a_sort_that_was_asked_for_breaks_ties_itself():
+    hits = [hit("z", sort=[1.0, "2026-02-01"]), hit("a", text="other", sort=[1.0, "2026-01-01"])]
+    assert ids(from_elasticsearch(body(*hits))) == ["z", "a"]
+
+
+def test_a_function_that_fails_says_for_which_hit():
+    with pytest.raises(RetrievalError, match="hit 0: the function for its text failed"):
+        from_elasticsearch(body(hit("a")), lambda one: one["missing"])
 
 
 @pytest.mark.parametrize("scores", [(None, None), (None, 1.0), (1.0, 2.0)])
@@ -135,6 +147,7 @@ def test_a_field_of_several_values_is_all_of_them():
         (body(hit("a"), {"_id": "b"}), "hit 1 has no text"),
         (body(hit("a", score="high")), "hit 0"),
         (body(hit("a", text=7)), "hit 0"),
+        (body(hit("a", score=10**400)), "hit 0"),
     ],
 )
 def test_a_response_that_does_not_fit_says_where(found, says):
@@ -155,6 +168,11 @@ def test_what_a_search_returns(wrap):
     assert context.blocks == (Block("Likes tea.", ("b", "5f"), score=0.5), Block("Has a cat.", ("a", "5f")))
     assert context.question == "q"
     assert ids(from_mem0([memory("b"), memory("a")], k=1)) == [("b", "5f")]
+
+
+@pytest.mark.parametrize(("score", "kept"), [(np.float32(0.5), 0.5), (1, 1.0), (10**400, None), ("0.5", None)])
+def test_a_score_is_a_number_or_nothing(score, kept):
+    assert from_mem0([memory("a", score=score)]).blocks[0].score == kept
 
 
 def test_an_updated_memory_is_another_block_with_or_without_a_hash():

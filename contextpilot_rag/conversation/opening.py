@@ -1,0 +1,37 @@
+"""Conversations by name: the one that is kept, or one that is resumed, or a new one."""
+
+from __future__ import annotations
+
+from ..dedup.messages import Messages
+from ..errors import InputError
+from ..settings import Settings
+from ..types import Namespace
+from .aligner import Aligner
+from .conversation import Conversation
+from .history import Dedup
+
+
+def left_out(settings: Settings) -> Dedup:
+    """What a conversation leaves out by these settings."""
+    level = settings.dedup
+    return Dedup(level != "off", level == "blocks+chunks", settings.normalise, settings.max_text)
+
+
+def opened(
+    pilot: Aligner,
+    namespace: Namespace,
+    system: str | None,
+    dedup: Dedup,
+    messages: Messages | None,
+    kept: Conversation | None,
+) -> Conversation:
+    """The conversation that is kept, if it fits what the caller says of it; else one that does.
+
+    Raises:
+        InputError: another system prompt than the conversation's.
+    """
+    if kept is None or (messages is not None and kept.messages != list(messages)):
+        return Conversation(pilot, namespace, system, dedup, messages)
+    if system is not None and kept.system != system:
+        raise InputError("the conversation has another system prompt; it is given once")
+    return kept
