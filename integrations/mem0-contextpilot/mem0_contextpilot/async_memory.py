@@ -65,11 +65,11 @@ class AsyncContextPilotMemory(MemoryFace):
         """As `ContextPilotMemory.search`."""
         ids = {"user_id": user_id, "agent_id": agent_id, "app_id": app_id, "run_id": run_id}
         arguments, asked = self._asked(options, top_k, filters, ids, others)
+        space = self._space(asked, namespace)
         reply = await self._reply(query, arguments)
         found = None if keep_order else self._found(reply)
         if found is None:
             return reply
-        space = self._space(asked, namespace)
         return aligned(reply, found, await self._adapter.aarrange(found.texts, query, namespace=space))
 
     async def context(  # noqa: PLR0913  all but three by name

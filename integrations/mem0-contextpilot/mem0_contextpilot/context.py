@@ -35,7 +35,7 @@ class MemoryContext:
     namespace: Namespace
     alignment: AlignedPrompt | None
     conversation: Conversation | None
-    _found: Found
+    _found: Found = field(repr=False)
     _adapter: Adapter = field(repr=False)
     _unaligned: tuple[Message, ...] = field(default=(), repr=False)
 

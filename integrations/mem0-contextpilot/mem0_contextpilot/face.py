@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -39,9 +40,9 @@ class MemoryFace:
     ) -> None:
         if not callable(getattr(memory, "search", None)):
             raise SettingsError(f"memory must have a search method, as mem0.Memory has, not {type(memory).__name__}")
-        object.__setattr__(self, "_wrapped", memory)
-        object.__setattr__(self, "_adapter", Adapter(pilot, **options))
-        object.__setattr__(self, "_shared", None if namespace is None else namespace_of(namespace))
+        self._wrapped = memory
+        self._adapter = Adapter(pilot, **options)
+        self._shared = None if namespace is None else namespace_of(namespace)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  the memory's own
         if name in _OWN:  # not set yet, as in a copy that is being made
@@ -49,9 +50,12 @@ class MemoryFace:
         return getattr(self._wrapped, name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        if hasattr(type(self), name):
+        if name in _OWN:
+            object.__setattr__(self, name, value)
+        elif hasattr(type(self), name):
             raise AttributeError(f"{name} cannot be set")
-        setattr(self._wrapped, name, value)
+        else:
+            setattr(self._wrapped, name, value)
 
     def __delattr__(self, name: str) -> None:
         delattr(self._wrapped, name)
@@ -109,17 +113,18 @@ class MemoryFace:
         space = self.namespace_for(filters, user_id=user_id, agent_id=agent_id, app_id=app_id, run_id=run_id)
         return self.pilot.extra_body(space)
 
-    def learn(self, sent: str, response: object) -> Usage | None:
+    def learn(self, sent: str, response: object, *, namespace: Namespace | str | None = None) -> Usage | None:
         """Learn from an engine's report on a prompt that you rendered yourself from what `search` returned.
 
         Args:
             sent: the text of all its messages.
             response: the engine's answer, or the last chunk of a stream.
+            namespace: of the search (`namespace_for`). None: any; nothing is learnt where two of them fit.
 
         Returns:
             What was reported; None if nothing was, or if no search fits the prompt.
         """
-        return self._adapter.learn(sent, response)
+        return self._adapter.learn(sent, response, namespace=namespace)
 
     def _asked(
         self,
@@ -153,7 +158,11 @@ class MemoryFace:
             return namespace_of(namespace)
         if self._shared is not None:
             return self._shared
-        return namespace_of_filters(filters, self.pilot.prepare(()).request.namespace)
+        try:
+            return namespace_of_filters(filters, self.pilot.prepare(()).request.namespace)
+        except Exception as error:  # noqa: BLE001  somebody else's object among the filters; the memory may take it
+            self._adapter.failed(error)
+            return Namespace(f"nobody else's: {secrets.token_hex(16)}")
 
     def _found(self, reply: object) -> Found | None:
         """The memories of a reply; None where there are none to be seen, which is a failure."""

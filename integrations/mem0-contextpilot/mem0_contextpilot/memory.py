@@ -19,6 +19,8 @@ from .results import Found, aligned
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+_ASYNC = "what this memory's search returns has to be awaited: use AsyncContextPilotMemory"
+
 
 class ContextPilotMemory(MemoryFace):
     """A Mem0 memory whose results stand in the order that the engine's cache can reuse. Thread-safe, if the memory is.
@@ -62,7 +64,7 @@ class ContextPilotMemory(MemoryFace):
     ) -> None:
         super().__init__(memory, pilot, namespace, **options)
         if inspect.iscoroutinefunction(memory.search):
-            raise SettingsError(f"{type(memory).__name__} is to be awaited: use AsyncContextPilotMemory")
+            raise SettingsError(_ASYNC)
 
     def __enter__(self) -> ContextPilotMemory:
         if hasattr(self._wrapped, "__enter__"):
@@ -115,11 +117,11 @@ class ContextPilotMemory(MemoryFace):
         """
         ids = {"user_id": user_id, "agent_id": agent_id, "app_id": app_id, "run_id": run_id}
         arguments, asked = self._asked(options, top_k, filters, ids, others)
-        reply = self._wrapped.search(query, **arguments)
+        space = self._space(asked, namespace)
+        reply = self._reply(query, arguments)
         found = None if keep_order else self._found(reply)
         if found is None:
             return reply
-        space = self._space(asked, namespace)
         return aligned(reply, found, self._adapter.arrange(found.texts, query, namespace=space))
 
     def context(  # noqa: PLR0913  all but three by name
@@ -163,8 +165,16 @@ class ContextPilotMemory(MemoryFace):
         ids = {"user_id": user_id, "agent_id": agent_id, "app_id": app_id, "run_id": run_id}
         arguments, asked = self._asked(options, top_k, filters, ids, others)
         asks, space = question_of(question, query), self._space(asked, namespace)
-        found = self._found(self._wrapped.search(query, **arguments)) or Found((), ())
+        found = self._found(self._reply(query, arguments)) or Found((), ())
         if conversation is not None:
             return self._turn(found, asks, system, space, conversation)
         prompt = self._adapter.arrange(found.texts, asks, namespace=space)
         return self._single(found, asks, system, space, prompt)
+
+    def _reply(self, query: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401  as it came
+        reply = self._wrapped.search(query, **arguments)
+        if inspect.isawaitable(reply):
+            if inspect.iscoroutine(reply):
+                reply.close()
+            raise SettingsError(_ASYNC)
+        return reply

@@ -74,7 +74,7 @@ class ContextPilotReranker:
             top_k: how many to keep; None: all.
         """
         best = documents if self._reranker is None else self._reranker.rerank(query, documents, top_k)
-        if isinstance(top_k, int) and top_k >= 0:
+        if isinstance(best, list) and isinstance(top_k, int) and top_k >= 0:
             best = best[:top_k]
         try:
             found = found_in({"results": best})

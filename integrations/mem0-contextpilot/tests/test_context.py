@@ -42,6 +42,7 @@ def test_a_request(own):
     assert [block.id for block in context.blocks] == [(one["id"], one["hash"]) for one in context.results]
     assert (context.order_hint, context.again, context.conversation) == (None, frozenset(), None)
     assert context.question == "What shall I buy?"
+    assert first["memory"] not in repr(context)  # which may end in a log
     assert not context.alignment.changed
 
 

@@ -25,19 +25,19 @@ def llama():
 
 
 @pytest.mark.engine
-def test_four_turns_of_a_conversation(filled, llama):
+def test_three_turns_of_a_conversation(filled, llama):
     client, model = llama
     memory = ContextPilotMemory(filled)
 
     def ask(messages, extra_body=None):
         response = client.chat.completions.create(
-            model=model, messages=messages, max_tokens=8, temperature=0, extra_body=extra_body
+            model=model, messages=messages, max_tokens=4, temperature=0, extra_body=extra_body
         )
         return response, response.usage.prompt_tokens_details.cached_tokens
 
     without, history = [], []
-    for question in QUESTIONS[:4]:
-        found = filled.search(question, filters={"user_id": USER}, top_k=8)["results"]
+    for question in QUESTIONS[:3]:
+        found = filled.search(question, filters={"user_id": USER}, top_k=5)["results"]
         known = "\n".join(f"- {one['memory']}" for one in found)
         history.append({"role": "user", "content": question})
         response, cached = ask([{"role": "system", "content": f"{SYSTEM}\n\n{known}"}, *history])
@@ -45,8 +45,8 @@ def test_four_turns_of_a_conversation(filled, llama):
         without.append(cached)
 
     with_us, sent = [], []
-    for question in QUESTIONS[:4]:
-        context = memory.context(question, user_id=USER, top_k=8, system=SYSTEM, conversation="evening")
+    for question in QUESTIONS[:3]:
+        context = memory.context(question, user_id=USER, top_k=5, system=SYSTEM, conversation="evening")
         assert context.messages()[: len(sent)] == sent
         response, cached = ask(context.messages(), context.extra_body)
         usage = context.answer(response)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from contextpilot_rag import ContextPilot
-from contextpilot_rag.errors import IndexFailed, RetrievalError
+from contextpilot_rag.errors import IndexFailed, RetrievalError, SettingsError
 from contextpilot_rag.index.local import LocalIndex
 
 from mem0_contextpilot import AsyncContextPilotMemory, ContextPilotMemory, ContextPilotReranker
@@ -80,9 +80,24 @@ def test_a_memory_that_turns_out_to_be_async():
     """As one that is wrapped in something: it cannot be seen before it is called."""
     hidden = AsyncNotes(reply("tea"))
     memory = ContextPilotMemory(Notes(lambda: hidden.search("a")))
-    coroutine = memory.search("a", **ALICE)
-    coroutine.close()
-    assert memory.failures == 1
+    for call in (memory.search, memory.context):
+        with pytest.raises(SettingsError, match="AsyncContextPilotMemory"):
+            call("a", **ALICE)
+
+
+class Unspeakable:
+    def __repr__(self):
+        raise RuntimeError("no words")
+
+
+def test_filters_without_words_are_shared_with_nobody():
+    own = reply(*LONG)
+    memory = ContextPilotMemory(Notes(own))
+    filters = {"user_id": "alice", "OR": [{"place": Unspeakable()}]}
+    assert memory.search("a", filters=filters) is own
+    assert memory.namespace_for(filters) != memory.namespace_for(filters)
+    assert memory.context("a", filters=filters).extra_body != memory.context("a", filters=filters).extra_body
+    assert memory.failures == 5
 
 
 def test_errors_of_the_memory_are_not_ours(own, caplog):

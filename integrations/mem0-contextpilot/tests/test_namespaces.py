@@ -146,7 +146,7 @@ def test_what_a_user_is_forgotten_by():
     memory = ContextPilotMemory(Notes(reply(LONG[0], LONG[1]), reply(LONG[1], LONG[0]), reply(LONG[1], LONG[0])))
     for user in ("alice", "bob"):
         memory.context("a", user_id=user, conversation="c").answer("1")
-    memory.pilot.forget(memory.namespace_for(user_id="alice"))
+    memory.pilot.forget(memory.namespace_for(user_id="alice"), conversations=True)
     assert memory.context("b", user_id="alice", conversation="c").again == frozenset()
     assert memory.context("b", user_id="bob", conversation="c").again == {1, 2}
 

@@ -203,6 +203,7 @@ def test_everything_else_is_the_memorys_own(own):
     with pytest.raises(AttributeError, match="pilot cannot be set"):
         memory.pilot = ContextPilot()
     assert "Memory object" in repr(memory)
+    assert copy.copy(memory).memory is own
 
 
 @pytest.mark.parametrize("wrong", [None, object(), AsyncNotes(reply("tea"))])
@@ -229,7 +230,8 @@ def test_usage_of_a_prompt_that_somebody_else_rendered(filled, client):
         response = client.chat.completions.create(
             model="none", messages=[{"role": "user", "content": sent}], extra_body=body
         )
-        usage = memory.learn(sent, response)
+        usage = memory.learn(sent, response, namespace=memory.namespace_for(user_id="alice"))
         assert usage.prompt_tokens == response.usage.prompt_tokens
     assert usage.cached_tokens > 150
+    assert memory.learn(sent, response) is None  # each search once
     assert memory.pilot.stats().reported_cached_tokens == usage.cached_tokens
