@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .batch import Plan
-from .conversation import Conversation, Conversations, left_out, opened
+from .conversation import Conversation, left_out, opened, store_for
 from .deciding import decided, plan_prompts, sound
 from .dedup.messages import Messages
 from .engines.usage import usage_of
@@ -72,15 +72,12 @@ class ContextPilot:
         self.index = self._index(index)
         self._namespace = namespace_of(namespace)
         self._tokens = TokenCounter(tokenizer)
-        chosen = self.settings
-        self._conversations = Conversations(
-            chosen.max_conversations, chosen.conversation_seconds, chosen.conversation_characters, time.monotonic
-        )
+        self._conversations = store_for(self.settings, time.monotonic)
         self._failures = Failures(raises=self.settings.on_error == "raise")
 
     @property
     def failures(self) -> int:
-        """How often the index or the tokenizer failed, and the request went out all the same."""
+        """How often something of ours failed, and the request went out all the same."""
         return self._failures.count
 
     def align(

@@ -2,8 +2,8 @@
 
 from .conversation import Conversation
 from .history import Dedup
-from .opening import left_out, opened
+from .opening import left_out, opened, store_for
 from .prompt import TurnPrompt
 from .store import Conversations
 
-__all__ = ["Conversation", "Conversations", "Dedup", "TurnPrompt", "left_out", "opened"]
+__all__ = ["Conversation", "Conversations", "Dedup", "TurnPrompt", "left_out", "opened", "store_for"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..dedup.messages import Messages
 from ..errors import InputError
 from ..settings import Settings
@@ -9,12 +11,20 @@ from ..types import Namespace
 from .aligner import Aligner
 from .conversation import Conversation
 from .history import Dedup
+from .store import Conversations
 
 
 def left_out(settings: Settings) -> Dedup:
     """What a conversation leaves out by these settings."""
     level = settings.dedup
     return Dedup(level != "off", level == "blocks+chunks", settings.normalise, settings.max_text)
+
+
+def store_for(settings: Settings, clock: Callable[[], float]) -> Conversations:
+    """Where conversations are kept, as these settings say."""
+    return Conversations(
+        settings.max_conversations, settings.conversation_seconds, settings.conversation_characters, clock
+    )
 
 
 def opened(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from contextpilot_rag.demo.llama import LlamaEngine
 from contextpilot_rag.errors import EngineUnavailable
-from li_support import Listed, llm_of
+from li_support import Listed, llm_of, scored
 from llama_index.core.query_engine import RetrieverQueryEngine
 
 from llama_index.postprocessor.contextpilot import (
@@ -15,15 +15,25 @@ from llama_index.postprocessor.contextpilot import (
     observe_usage,
 )
 
+QUESTIONS = ("May I keep the bicycle over the weekend?", "Who repairs a flat tyre?")
+TEXTS = [
+    "A bicycle that is borrowed on a Friday after noon has to be back on Monday at nine. Who brings it back later pays "
+    "five crowns for each day, and may not borrow another one in the same month.",
+    "The workshop in the yard repairs tyres, chains and brakes for nothing. Lamps and locks are replaced by the office, "
+    "which keeps a list of all that was lost, and asks for half of the price.",
+    "Helmets hang beside the door, by size. Children under twelve wear one always; others are asked to. A helmet that was "
+    "in an accident is thrown away, also if nothing can be seen.",
+]
+
 
 @pytest.mark.engine
-def test_a_real_engine_finds_more_in_its_cache(bm25, questions):
+def test_a_real_engine_finds_more_in_its_cache():
     try:
         engine = LlamaEngine()
     except EngineUnavailable as error:
         pytest.skip(str(error))
-    # The same three nodes for two questions, in differing order; a small model reads slowly.
-    found = bm25.retrieve(questions[0])[:3]
+    # The same three nodes for two questions, in differing order; a small model on a slow processor reads slowly.
+    found = scored(*TEXTS)
     lists = [found, found[::-1]]
     reported = []
     try:
@@ -37,14 +47,14 @@ def test_a_real_engine_finds_more_in_its_cache(bm25, questions):
                     node_postprocessors=[postprocessor],
                 )
                 with observe_usage(postprocessor):
-                    for question in questions[:2]:
+                    for question in QUESTIONS:
                         assert str(query.query(question))
                 stats = postprocessor.adapter.pilot.stats()
                 assert stats.reported_prompt_tokens > 0
                 reported.append(stats.reported_cached_tokens)
                 if ours:
                     chat = ContextPilotChatEngine.from_defaults(Listed(found[:1]), llm=llm, system_prompt="Be brief.")
-                    for question in questions[:2]:
+                    for question in QUESTIONS:
                         assert chat.chat(question).response
                     chatted = chat.adapter.pilot.stats()
                     assert chatted.reported_cached_tokens > 0.4 * chatted.reported_prompt_tokens
