@@ -16,14 +16,16 @@ from llama_index.postprocessor.contextpilot import (
 )
 
 QUESTIONS = ("May I keep the bicycle over the weekend?", "Who repairs a flat tyre?")
-TEXTS = [
-    "A bicycle that is borrowed on a Friday after noon has to be back on Monday at nine. Who brings it back later pays "
-    "five crowns for each day, and may not borrow another one in the same month.",
-    "The workshop in the yard repairs tyres, chains and brakes for nothing. Lamps and locks are replaced by the office, "
-    "which keeps a list of all that was lost, and asks for half of the price.",
-    "Helmets hang beside the door, by size. Children under twelve wear one always; others are asked to. A helmet that was "
-    "in an accident is thrown away, also if nothing can be seen.",
-]
+TEXTS = """\
+A bicycle that is borrowed on a Friday after noon has to be back on Monday at nine. Who brings it back later pays five
+crowns for each day, and may not borrow another one in the same month.
+---
+The workshop in the yard repairs tyres, chains and brakes for nothing. Lamps and locks are replaced by the office, which
+keeps a list of all that was lost, and asks for half of the price.
+---
+Helmets hang beside the door, by size. Children under twelve wear one always; others are asked to. A helmet that was in
+an accident is thrown away, also if nothing can be seen.
+""".split("---\n")
 
 
 @pytest.mark.engine
