@@ -124,11 +124,12 @@ class MemoryContext:
         Outside a conversation as `observe`. A turn that is never answered counts as never sent.
 
         Raises:
-            InputError: in a conversation, something that is no answer.
+            InputError: in a conversation, something that is no answer, or another turn took this one's place.
         """
+        usage = self.observe(response)
         if self.conversation is not None:
-            self.conversation.answer(response)
-        return self.observe(response)
+            self.conversation.answer(response, self.alignment if isinstance(self.alignment, TurnPrompt) else None)
+        return usage
 
 
 def _block(memory: dict[str, Any]) -> Block:

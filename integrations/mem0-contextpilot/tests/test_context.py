@@ -130,6 +130,17 @@ def test_a_turn_that_is_not_answered_was_never_sent():
     assert memory.context("b", **ALICE, conversation="c").again == {1}
 
 
+def test_an_answer_belongs_to_its_turn():
+    memory = ContextPilotMemory(Notes(reply(LONG[0])))
+    first, second = (memory.context(question, **ALICE, conversation="c") for question in "ab")
+    with pytest.raises(InputError, match="turn"):
+        first.answer("to a")
+    second.answer("to b")
+    with pytest.raises(InputError, match="answer"):
+        second.answer("to b, again")
+    assert [message["content"] for message in second.conversation.messages][1:] == ["to b"]
+
+
 def test_another_system_prompt_in_a_conversation_is_an_error():
     memory = ContextPilotMemory(Notes(reply(TEA)))
     memory.context("a", **ALICE, conversation="c", system=SYSTEM).answer("1")
