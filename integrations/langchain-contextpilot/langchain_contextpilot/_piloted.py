@@ -12,7 +12,7 @@ from contextpilot_rag.settings import Order, RequestOptions
 from contextpilot_rag.types import Rule
 from langchain_core.documents import Document
 from langchain_core.prompts import BasePromptTemplate
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SkipValidation
 
 from ._placing import Found, found, placed
 
@@ -35,7 +35,7 @@ class Piloted(BaseModel):
 
     pilot: Any = Field(default=None, exclude=True, repr=False)
     namespace: Namespace | str | None = None
-    document_prompt: BasePromptTemplate[str] | None = Field(default=None, exclude=True, repr=False)
+    document_prompt: SkipValidation[BasePromptTemplate[str] | None] = Field(default=None, exclude=True, repr=False)
     order: Order | None = None
     min_gain: float | None = None
     protect_top: int | None = None

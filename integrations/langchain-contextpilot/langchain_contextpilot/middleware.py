@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 from contextpilot_rag import ContextPilot, Namespace
 from contextpilot_rag.adapter import Adapter, PilotLike
@@ -18,16 +18,9 @@ from contextpilot_rag.conversation import Conversation, TurnPrompt, left_out
 from contextpilot_rag.intake import namespace_of
 from contextpilot_rag.prompt.render import render_user
 from contextpilot_rag.settings import RequestOptions
-from langchain.agents.middleware.types import (
-    AgentMiddleware,
-    AgentState,
-    ExtendedModelResponse,
-    ModelRequest,
-    ModelResponse,
-    PrivateStateAttr,
-)
+from langchain.agents.middleware.types import AgentMiddleware, AgentState, PrivateStateAttr
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.prompts import BasePromptTemplate
 from langchain_core.retrievers import RetrieverLike
 from langchain_core.runnables import RunnableConfig, ensure_config
@@ -42,9 +35,6 @@ from ._usage import usage_of_message
 from .retrievers import ContextPilotRetriever
 from .turns import as_sent, mended, note_of_turn, noted, turn_message
 
-Handler = Callable[[ModelRequest[Any]], ModelResponse[Any]]
-AsyncHandler = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
-Answer = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
 Update = dict[str, Any]
 
 
@@ -54,7 +44,18 @@ class ContextPilotState(AgentState[Any]):
     contextpilot_space: Annotated[NotRequired[list[str]], PrivateStateAttr]
 
 
-class ContextPilotMiddleware(AgentMiddleware[ContextPilotState, Any, Any]):
+if TYPE_CHECKING:  # these took other type parameters, or were not there, in langchain 1.0
+    from langchain.agents.middleware.types import ExtendedModelResponse, ModelRequest, ModelResponse
+
+    Handler = Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    AsyncHandler = Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    Answer = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
+    Base = AgentMiddleware[ContextPilotState, Any, Any]
+else:
+    Base = AgentMiddleware
+
+
+class ContextPilotMiddleware(Base):
     """Retrieves for the user's question, and keeps the agent's prompts append-only.
 
     The documents become part of the user's message, in the agent's state; the question as it was asked stays in
@@ -240,7 +241,7 @@ class ContextPilotMiddleware(AgentMiddleware[ContextPilotState, Any, Any]):
     def _sent(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         """The request as it is sent; if something fails, as it came."""
         try:
-            messages = self._without_repeats(request.system_message, mended(request.messages))
+            messages = self._without_repeats(_system(request), mended(request.messages))
             request = request.override(messages=messages, model_settings=self._model_settings(request))
         except Exception as error:  # noqa: BLE001  fails open: the request goes out as it came
             self._adapter.failed(error)
@@ -296,11 +297,18 @@ class ContextPilotMiddleware(AgentMiddleware[ContextPilotState, Any, Any]):
 def _answers(answer: Answer) -> list[BaseMessage]:
     if isinstance(answer, AIMessage):
         return [answer]
-    response = answer.model_response if isinstance(answer, ExtendedModelResponse) else answer
-    return response.result
+    response: Any = getattr(answer, "model_response", answer)
+    return list(response.result)
+
+
+def _system(request: ModelRequest[Any]) -> SystemMessage | None:
+    """The request's system message; in langchain 1.0 it was a text."""
+    text = request.system_prompt
+    return getattr(request, "system_message", None) or (None if text is None else SystemMessage(text))
 
 
 def _size(request: ModelRequest[Any]) -> int:
     """UTF-8 bytes of a request's messages."""
-    messages = [*([] if request.system_message is None else [request.system_message]), *request.messages]
+    system = _system(request)
+    messages = [*([] if system is None else [system]), *request.messages]
     return sum(len(text_of_content(message.content).encode("utf-8", "surrogatepass")) for message in messages)

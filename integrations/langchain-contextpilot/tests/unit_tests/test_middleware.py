@@ -45,9 +45,17 @@ def turn(middleware, messages, question, config=None):
     return [*messages, *(update.get("messages") or [asked])]
 
 
-def request(messages, model=None, state=None, **options):
+def request(messages, model=None, state=None, system_prompt=None, model_settings=None):
     return ModelRequest(
-        model=model or FakeListChatModel(responses=["x"]), messages=messages, state=state or {"messages": []}, **options
+        model=model or FakeListChatModel(responses=["x"]),
+        messages=messages,
+        system_prompt=system_prompt,
+        tool_choice=None,
+        tools=[],
+        response_format=None,
+        state=state or {"messages": []},
+        runtime=Runtime(),
+        model_settings=model_settings or {},
     )
 
 
@@ -238,7 +246,7 @@ def test_what_tools_repeat_is_not_sent_again():
     messages = turn(middleware, [], "?")
     messages += [AIMessage("", id="a"), tool_message(TOOL, 1), tool_message(LONG["slices"] + "\n\n" + TOOL, 2)]
     before = copy.deepcopy(messages)
-    seen = sent(middleware, messages, system_message=SystemMessage("Be brief.")).messages
+    seen = sent(middleware, messages, system_prompt="Be brief.").messages
     assert messages == before
     assert seen[:3] == messages[:3]
     assert seen[3].content.count("[same text as in ") == 2
