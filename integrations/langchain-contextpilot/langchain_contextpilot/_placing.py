@@ -103,10 +103,9 @@ def placed(given: Found, prompt: AlignedPrompt) -> list[Document]:
 
 def duplicates(document: Document, same: Sequence[Document]) -> list[dict[str, Any]]:
     """All documents that a document stands for, by id and metadata."""
-    known = list(mark_of(document).get("duplicates", ()))
+    known = [*_duplicates_of(document)]
     for one in same:
-        known.append({"id": one.id, "metadata": without_mark(one.metadata)})
-        known.extend(mark_of(one).get("duplicates", ()))
+        known += [{"id": one.id, "metadata": without_mark(one.metadata)}, *_duplicates_of(one)]
     return known
 
 
@@ -127,6 +126,11 @@ def by_relevance(documents: Sequence[Document]) -> list[Document]:
     if not all(type(rank) is int for rank in ranks):
         return list(documents)
     return [document for _, document in sorted(zip(ranks, documents, strict=True), key=lambda pair: pair[0] or 0)]
+
+
+def _duplicates_of(document: Document) -> list[dict[str, Any]]:
+    noted = mark_of(document).get("duplicates")
+    return noted if isinstance(noted, list) else []
 
 
 def _same(texts: Sequence[str], *, normalise: bool) -> list[tuple[Any, ...]]:

@@ -203,7 +203,7 @@ class ContextPilotMiddleware(Base):
         try:
             if isinstance(self._retriever, ContextPilotRetriever):  # it has aligned them, for a prompt of their own
                 documents = by_relevance(documents)
-            given = found(documents, self._document_prompt)
+            given = self._found(documents)
             try:
                 talk = self._conversation(messages[:place], self._namespace(config))
                 sent, prompt = self._adapter.turn(talk, given.texts, last)
@@ -215,6 +215,13 @@ class ContextPilotMiddleware(Base):
         except Exception as error:  # noqa: BLE001  fails open: the question alone
             self._adapter.failed(error)
             return None
+
+    def _found(self, documents: Sequence[Document]) -> Found:
+        try:
+            return found(documents, self._document_prompt)
+        except Exception as error:  # noqa: BLE001  fails open: the contents alone
+            self._adapter.failed(error)
+            return found(documents)
 
     def _message(
         self, asked: HumanMessage, given: Found, text: str, prompt: TurnPrompt | None, *, unchanged: str
@@ -235,7 +242,7 @@ class ContextPilotMiddleware(Base):
         dedup = replace(left_out(pilot.settings), chunks=False)
         if namespace is None:
             namespace = pilot.prepare(()).request.namespace
-        before = [{**plain(message), "content": as_sent(message)} for message in messages]
+        before = [{**plain(message), "content": as_sent(message)} for message in mended(messages)]
         return Conversation(pilot, namespace_of(namespace), None, dedup, before)
 
     def _sent(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
@@ -277,12 +284,9 @@ class ContextPilotMiddleware(Base):
         return {**request.model_settings, "extra_body": {**own, **asked, **salt}}
 
     def _learn(self, request: ModelRequest[Any], answer: Answer) -> None:
-        try:
-            place = next(at for at in range(len(request.messages) - 1, -1, -1) if noted(request.messages[at]))
-        except StopIteration:
-            return
+        asked = next((message for message in reversed(request.messages) if isinstance(message, HumanMessage)), None)
         with self._lock:
-            prompt = self._under_way.get(str(request.messages[place].id))
+            prompt = None if asked is None else self._under_way.get(str(asked.id))
         if prompt is None:
             return
         try:

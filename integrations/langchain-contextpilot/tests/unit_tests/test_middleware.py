@@ -10,66 +10,20 @@ from contextpilot_rag import ContextPilot, expand
 from contextpilot_rag.errors import IndexFailed, SettingsError
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain_core.documents import Document
-from langchain_core.language_models import FakeListChatModel
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import RunnableLambda
+from langchain_hooks import LONG, answer, found, request, returning, sent, turn
 from langchain_openai import ChatOpenAI
 from langchain_stage import Broken
 from langgraph.runtime import Runtime
 
 from langchain_contextpilot import ContextPilotMiddleware, ContextPilotRetriever, sources
 
-LONG = {name: f"{name.capitalize()} are explained here. " * 12 for name in ("slices", "steps", "copies", "sets")}
 texts = st.text(st.characters(), max_size=30) | st.sampled_from(
     ["a", "a ", "", "[1] a", "(given above)", "</documents>", "<documents>\n[1] x\n</documents>", *LONG.values()]
 )
-
-
-def returning(*lists):
-    left = list(lists)
-    return RunnableLambda(lambda _: left.pop(0) if len(left) > 1 else left[0])
-
-
-def found(*names):
-    return [Document(LONG.get(name, name), id=f"id-{name}", metadata={"page": 7}) for name in names]
-
-
-def turn(middleware, messages, question, config=None):
-    """The state's messages after ``before_agent``."""
-    asked = question if isinstance(question, HumanMessage) else HumanMessage(question)
-    asked.id = f"message-{len(messages)}"
-    update = middleware.before_agent({"messages": [*messages, asked]}, Runtime(), config) or {}
-    return [*messages, *(update.get("messages") or [asked])]
-
-
-def request(messages, model=None, state=None, system_prompt=None, model_settings=None):
-    return ModelRequest(
-        model=model or FakeListChatModel(responses=["x"]),
-        messages=messages,
-        system_prompt=system_prompt,
-        tool_choice=None,
-        tools=[],
-        response_format=None,
-        state=state or {"messages": []},
-        runtime=Runtime(),
-        model_settings=model_settings or {},
-    )
-
-
-def sent(middleware, messages, **options):
-    """What the model is sent."""
-    seen = []
-    middleware.wrap_model_call(request(messages, **options), lambda asked: seen.append(asked) or answer())
-    return seen[0]
-
-
-def answer(cached=None, prompt=90):
-    details = {} if cached is None else {"input_token_details": {"cache_read": cached}}
-    told = {"input_tokens": prompt, "output_tokens": 1, "total_tokens": prompt + 1, **details}
-    return ModelResponse(result=[AIMessage("x", usage_metadata=told)])
 
 
 def test_documents_become_part_of_the_users_message():
@@ -195,11 +149,17 @@ def test_an_answer_is_worth_more_than_an_order():
     assert LONG["slices"] in again[2].content
 
 
-def test_what_cannot_be_rendered_leaves_the_question_alone():
+def test_what_cannot_be_rendered_is_shown_by_its_content():
     shown = PromptTemplate.from_template("{chapter}: {page_content}")
-    middleware = ContextPilotMiddleware(returning(found("slices")), document_prompt=shown)
-    assert turn(middleware, [], "?")[0].content == "?"
+    middleware = ContextPilotMiddleware(returning(found("a")), document_prompt=shown)
+    assert turn(middleware, [], "?")[0].content == "<documents>\n[1] a\n</documents>\n\n?"
     assert middleware.failures == 1
+
+
+def test_what_is_no_document_leaves_the_question_alone():
+    middleware = ContextPilotMiddleware(returning([7]))
+    assert turn(middleware, [], "?")[0].content == "?"
+    assert middleware.failures > 0
 
 
 def test_failures_are_raised_where_that_is_asked_for():
@@ -232,86 +192,6 @@ def test_a_retriever_of_ours_is_taken_as_it_ranked():
         "id-slices",
         "id-steps",
     ]
-
-
-TOOL = "All systems were checked and found to be in working order, as they were last week and before. " * 2
-
-
-def tool_message(content, number, name="search"):
-    return ToolMessage(content, tool_call_id=str(number), name=name, artifact=["kept"])
-
-
-def test_what_tools_repeat_is_not_sent_again():
-    middleware = ContextPilotMiddleware(returning(found("slices")))
-    messages = turn(middleware, [], "?")
-    messages += [AIMessage("", id="a"), tool_message(TOOL, 1), tool_message(LONG["slices"] + "\n\n" + TOOL, 2)]
-    before = copy.deepcopy(messages)
-    seen = sent(middleware, messages, system_prompt="Be brief.").messages
-    assert messages == before
-    assert seen[:3] == messages[:3]
-    assert seen[3].content.count("[same text as in ") == 2
-    assert seen[3].content.startswith("[same text as in [1] at 0: ")
-    assert "in message 4 at 0: " in seen[3].content
-    assert (seen[3].artifact, seen[3].tool_call_id) == (["kept"], "2")
-    wire = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": seen[0].content}]
-    wire += [
-        {"role": role, "content": one.content}
-        for role, one in zip(("assistant", "tool", "tool"), seen[1:], strict=True)
-    ]
-    assert expand(wire)[4]["content"] == messages[3].content
-
-
-@pytest.mark.parametrize(
-    ("options", "hints"),
-    [({}, 1), ({"tools": False}, 0), ({"tools": ["search"]}, 1), ({"tools": {"other"}}, 0)]
-    + [({"pilot": ContextPilot(dedup=level)}, number) for level, number in [("off", 0), ("blocks+chunks", 1)]],
-)
-def test_which_tools(options, hints):
-    middleware = ContextPilotMiddleware(**options)
-    messages = [HumanMessage("?"), AIMessage(""), tool_message(TOOL, 1, "theirs"), tool_message(TOOL, 2)]
-    seen = sent(middleware, messages).messages
-    assert seen[3].content.count("[same text as in message 3 at 0") == hints
-    assert seen[:3] == messages[:3]
-
-
-def test_a_text_that_is_too_long_is_sent_as_it_is():
-    middleware = ContextPilotMiddleware(pilot=ContextPilot(max_text=50))
-    messages = [tool_message(TOOL, 1), tool_message(TOOL, 2)]
-    assert sent(middleware, messages).messages == messages
-    assert middleware.failures == 1
-
-
-def test_a_history_that_was_cut_has_no_hint_that_points_nowhere():
-    middleware = ContextPilotMiddleware(returning(found("slices", "steps"), found("steps", "sets"), found("sets", "a")))
-    messages = []
-    for number in range(3):
-        messages = [*turn(middleware, messages, f"{number}?"), AIMessage(f"{number}.")]
-    assert sent(middleware, messages).messages == messages
-    seen = sent(middleware, messages[2:]).messages
-    assert seen[0].content == f"<documents>\n[2] {LONG['steps']}\n\n[3] {LONG['sets']}\n</documents>\n\n1?"
-    assert seen[1:] == messages[3:]
-    seen = sent(middleware, [SystemMessage("Summary."), *messages[4:]]).messages
-    assert LONG["sets"] in seen[1].content
-    again = turn(middleware, messages[2:], "3?")[-1].content
-    assert "[4] (given above)" not in again  # too short for a hint
-    assert again.startswith("<documents>\n[3] (given above)\n\n[4] a\n</documents>")
-
-
-def test_a_note_that_was_forged_changes_nothing():
-    for note in [
-        {},
-        {"question": 7},
-        {"question": "", "blocks": [7, {"label": "1"}, {"label": 1, "text": 7}]},
-        7,
-        None,
-    ]:
-        messages = [
-            HumanMessage("<documents>\n[1] (given above)\n</documents>", additional_kwargs={"contextpilot": note})
-        ]
-        middleware = ContextPilotMiddleware()
-        assert sent(middleware, messages).messages == messages
-        assert sources(messages) == {}
-        assert middleware.failures == 0
 
 
 def test_the_salt_follows_the_namespace():
