@@ -238,8 +238,9 @@ def test_defaults_and_what_cannot_be(llm, monkeypatch):
         chatting(llm, memory=memory, chat_history=[])
     with pytest.raises(SettingsError, match="max_history_tokens"):
         chatting(llm, max_history_tokens=-1)
-    with pytest.raises(SettingsError):
-        chatting(llm, order="best")
+    for wrong in ({"order": "best"}, {"conversation_id": ["c1"]}, {"namespace": ""}, {"pilot": "http://index:8765"}):
+        with pytest.raises(SettingsError):
+            chatting(llm, **wrong)
 
 
 def test_threads_on_one_engine_lose_nothing(engine, llm):

@@ -150,7 +150,7 @@ def test_a_template_of_your_own(engine, llm):
 
 
 def test_a_context_that_does_not_fit_is_told_once(engine, caplog):
-    small = llm_of(engine, context_window=1000, max_tokens=16)
+    small = llm_of(engine, context_window=800, max_tokens=16)
     query = asking(small, scored(*(f"{text}{number} " * 3 for number, text in enumerate(LONG))))
     with caplog.at_level(logging.WARNING):
         query.query("One?")

@@ -12,6 +12,7 @@ from contextpilot_rag import Namespace
 from contextpilot_rag.adapter import Adapter, PilotLike
 from contextpilot_rag.errors import SettingsError
 from contextpilot_rag.settings import RequestOptions
+from contextpilot_rag.types import short
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks import CallbackManager, trace_method
 from llama_index.core.chat_engine.types import AgentChatResponse, BaseChatEngine, StreamingAgentChatResponse
@@ -58,7 +59,8 @@ class ContextPilotChatEngine(BaseChatEngine):
         **options: settings of the first turn's order: order, min_gain, ...
 
     Raises:
-        SettingsError: a value that a setting cannot have, or a `ContextPilotPostprocessor` among the postprocessors.
+        SettingsError: a value that a setting cannot have, an id that is not hashable, or a `ContextPilotPostprocessor`
+            among the postprocessors.
     """
 
     def __init__(  # noqa: PLR0913  all but three by name
@@ -83,6 +85,8 @@ class ContextPilotChatEngine(BaseChatEngine):
         self._postprocessors = list(node_postprocessors or ())
         if any(isinstance(one, ContextPilotPostprocessor) for one in self._postprocessors):
             raise SettingsError("the chat engine arranges the nodes itself: leave ContextPilotPostprocessor out")
+        if not isinstance(conversation_id, Hashable):
+            raise SettingsError(f"a conversation's id must be hashable, not {short(conversation_id)}")
         self._adapter = Adapter(pilot, namespace=namespace, **options)
         self._turns = Turns(
             self._adapter,

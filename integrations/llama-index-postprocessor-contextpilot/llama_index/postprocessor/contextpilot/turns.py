@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from contextpilot_rag.adapter import Adapter
 from contextpilot_rag.conversation import Conversation
 from contextpilot_rag.conversation.prompt import TurnPrompt
-from contextpilot_rag.errors import SettingsError
-from contextpilot_rag.prompt.render import render_user
+from contextpilot_rag.errors import InputError, SettingsError
 from contextpilot_rag.types import short
 from llama_index.core.llms import ChatMessage, ChatResponse, ChatResponseAsyncGen, ChatResponseGen, MessageRole
 from llama_index.core.schema import MetadataMode, NodeWithScore
@@ -115,7 +115,8 @@ class Turns:
         except Exception as error:  # noqa: BLE001  fails open: the user waits for an answer
             self.adapter.failed(error)
             texts = [node.node.get_content(metadata_mode=MetadataMode.LLM) for node in nodes]
-            content = render_user(texts, question=question)
+            # Without labels of ours, which earlier turns may have.
+            content = "\n\n".join(part for part in (*texts, question) if part)
             messages = [*self._head(), *stored, ChatMessage(role=MessageRole.USER, content=content)]
             return Turn(question, messages, nodes, record_of(content, None, len(stored)))
 
@@ -124,7 +125,9 @@ class Turns:
         if turn.prompt is None or turn.conversation is None:
             return  # the next turn reads the conversation from what is stored
         try:
-            turn.conversation.answer(turn.answer)
+            # Where somebody else asked in the meantime it no longer waits; the next turn reads what is stored, then, too.
+            with suppress(InputError):
+                turn.conversation.answer(turn.answer, turn.prompt)
             self.adapter.pilot.observe(turn.prompt, turn.raw)
         except Exception as error:  # noqa: BLE001  fails open: the answer is there, it must reach the user
             self.adapter.failed(error)
