@@ -8,12 +8,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
+from contextpilot_rag import Namespace
 from contextpilot_rag.adapter import Adapter
 from contextpilot_rag.errors import SettingsError
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
+from langchain_core.runnables import ensure_config
 
+from ._config import namespace_in
 from ._messages import text_of
 from ._piloted import Piloted
 from ._usage import usage_of_result
@@ -22,7 +25,8 @@ from ._usage import usage_of_result
 class ContextPilotCallbackHandler(BaseCallbackHandler):
     """Tells the pilot what was cached: ``chain.invoke(question, {"callbacks": [handler]})``.
 
-    A report belongs to the oldest request under way whose question and documents stand in the prompt that was sent.
+    A report belongs to the request under way whose question and documents stand in the prompt that was sent, in the
+    namespace that the model's config names, if it does.
     Works with streams, too, if the model asks for usage there (``ChatOpenAI(stream_usage=True)``). Nothing that fails
     here reaches the chain. One handler serves any number of chains and threads.
 
@@ -45,7 +49,7 @@ class ContextPilotCallbackHandler(BaseCallbackHandler):
         if type(remember) is not int or remember < 1:
             raise SettingsError(f"remember must be a positive int, not {remember!r}")
         self._adapters = [source.adapter if isinstance(source, Piloted) else source for source in sources]
-        self._sent: OrderedDict[UUID, str] = OrderedDict()
+        self._sent: OrderedDict[UUID, tuple[str, Namespace | str | None]] = OrderedDict()
         self._remember = remember
         self._lock = threading.Lock()
 
@@ -55,10 +59,11 @@ class ContextPilotCallbackHandler(BaseCallbackHandler):
         messages: list[list[BaseMessage]],
         *,
         run_id: UUID,
+        metadata: dict[str, Any] | None = None,
         **kwargs: Any,  # noqa: ANN401, ARG002
     ) -> None:
         """A chat model is asked."""
-        self._note(run_id, lambda: "\n".join(text_of(message) for row in messages for message in row))
+        self._note(run_id, metadata, lambda: "\n".join(text_of(message) for row in messages for message in row))
 
     def on_llm_start(
         self,
@@ -66,21 +71,23 @@ class ContextPilotCallbackHandler(BaseCallbackHandler):
         prompts: Sequence[str],
         *,
         run_id: UUID,
+        metadata: dict[str, Any] | None = None,
         **kwargs: Any,  # noqa: ANN401, ARG002
     ) -> None:
         """A model that takes a text is asked."""
-        self._note(run_id, lambda: "\n".join(prompts))
+        self._note(run_id, metadata, lambda: "\n".join(prompts))
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
         """A model has answered."""
         with self._lock:
-            sent = self._sent.pop(run_id, None)
-        if sent is None:
+            noted = self._sent.pop(run_id, None)
+        if noted is None:
             return
+        sent, namespace = noted
         try:
             usage = usage_of_result(response)
             # A report is one request's: the first that it fits.
-            _ = usage and any(adapter.learn(sent, usage) for adapter in self._adapters)
+            _ = usage and any(adapter.learn(sent, usage, namespace=namespace) for adapter in self._adapters)
         except Exception as error:  # noqa: BLE001  an answer is there; it must reach the caller
             self._failed(error)
 
@@ -89,9 +96,9 @@ class ContextPilotCallbackHandler(BaseCallbackHandler):
         with self._lock:
             self._sent.pop(run_id, None)
 
-    def _note(self, run_id: UUID, text: Callable[[], str]) -> None:
+    def _note(self, run_id: UUID, metadata: dict[str, Any] | None, text: Callable[[], str]) -> None:
         try:
-            sent = text()
+            sent = text(), namespace_in(ensure_config().get("configurable"), metadata)
         except Exception as error:  # noqa: BLE001  the request goes out all the same
             self._failed(error)
             return

@@ -16,7 +16,7 @@ from contextpilot_rag import ContextPilot, Namespace
 from contextpilot_rag.adapter import Adapter, PilotLike
 from contextpilot_rag.conversation import Conversation, TurnPrompt, left_out
 from contextpilot_rag.intake import namespace_of
-from contextpilot_rag.prompt.render import render_user
+from contextpilot_rag.prompt.render import OPEN
 from contextpilot_rag.settings import RequestOptions
 from langchain.agents.middleware.types import AgentMiddleware, AgentState, PrivateStateAttr
 from langchain_core.documents import Document
@@ -210,7 +210,8 @@ class ContextPilotMiddleware(Base):
                 text = str(sent[-1].get("content"))
             except Exception as error:  # noqa: BLE001  fails open: the documents in full
                 self._adapter.failed(error)
-                text, prompt = render_user(given.texts, question=last), None
+                text, prompt = "\n\n".join([*given.texts, *([last] if last else [])]), None
+                text = f"\n\n{text}" if text.startswith(OPEN) else text
             return self._message(asked, given, text, prompt, unchanged=last)
         except Exception as error:  # noqa: BLE001  fails open: the question alone
             self._adapter.failed(error)

@@ -12,6 +12,7 @@ from langchain_core.documents import Document
 from langchain_core.language_models import FakeListLLM
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, Generation, LLMResult
+from langchain_core.runnables import RunnableLambda
 from langchain_stage import Broken, chat
 
 from langchain_contextpilot import ContextPilotCallbackHandler, ContextPilotCompressor, format_docs
@@ -83,6 +84,21 @@ def test_the_pilot_that_a_prompt_belongs_to_learns():
     result = LLMResult(generations=[[ChatGeneration(message=AIMessage("x", usage_metadata=USAGE))]])
     told(handler, prompt_of(other, "Theirs?"), result)
     assert (one.pilot.stats().observed, other.pilot.stats().observed) == (0, 1)
+
+
+@pytest.mark.parametrize("where", ["metadata", "configurable"])
+def test_the_same_prompt_in_two_namespaces(engine, compressor, where):
+    def placed(asked, config):
+        found = compressor.compress_documents([Document("slices " * 40)], asked)
+        return f"{format_docs(found)}\n\n{asked}"
+
+    handler = ContextPilotCallbackHandler(compressor)
+    configs = [{"callbacks": [handler], where: {"contextpilot_namespace": tenant}} for tenant in ("acme", "globex")]
+    for config in configs:  # retrieved and not asked yet
+        RunnableLambda(placed).invoke("Why?", config)
+    chain = RunnableLambda(placed) | chat(engine)
+    chain.invoke("Why?", configs[1])
+    assert compressor.pilot.stats().observed == 1
 
 
 def test_a_model_that_takes_texts(compressor):

@@ -142,7 +142,7 @@ def test_an_answer_is_worth_more_than_an_order():
     assert middleware.failures == 1
     too_long = ContextPilotMiddleware(returning(found("slices")), pilot=ContextPilot(max_text=10))
     messages = turn(too_long, [], "?")
-    assert messages[0].content == f"<documents>\n[1] {LONG['slices']}\n</documents>\n\n?"
+    assert messages[0].content == f"{LONG['slices']}\n\n?"
     assert too_long.failures == 1
     forged = HumanMessage("?", additional_kwargs={"contextpilot": {"question": "?", "blocks": 7}})
     again = turn(ContextPilotMiddleware(returning(found("slices"))), [forged, AIMessage("x")], "?")
