@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import pickle
@@ -203,3 +204,29 @@ def test_a_second_time_through_it_starts_from_the_original_nodes():
     twice = postprocessor.postprocess_nodes(once)
     assert texts(twice)[:3] == texts(once)[:3]
     assert texts(ContextPilotPostprocessor().postprocess_nodes(once)) == LONG[:3]
+
+
+def test_an_updated_text_under_its_old_id_is_another_block():
+    postprocessor = ContextPilotPostprocessor(min_gain=0)
+    postprocessor.postprocess_nodes(pick(0, 1))
+    updated = [NodeWithScore(node=TextNode(id_=name, text=text)) for name, text in (("n1", LONG[5]), ("n0", LONG[0]))]
+    found = postprocessor.postprocess_nodes([*updated, NodeWithScore(node=TextNode(id_="n0", text="third text"))])
+    assert [node.text for node in found] == [LONG[0], LONG[5], "third text"]
+    assert [node.node_id for node in found] == ["n0", "n1", "n0"]
+    assert postprocessor.failures == 0
+
+
+async def test_an_index_elsewhere_is_awaited_and_blocks_nobody(monkeypatch):
+    postprocessor = ContextPilotPostprocessor()
+    answered, aligned = asyncio.Event(), postprocessor.adapter.pilot.align
+
+    async def slow(*args, **options):
+        await answered.wait()
+        return aligned(*args, **options)
+
+    monkeypatch.setattr(postprocessor.adapter._async, "align", slow)
+    waiting = asyncio.create_task(postprocessor.apostprocess_nodes(pick(0, 1)))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    answered.set()
+    assert len(await waiting) == 2

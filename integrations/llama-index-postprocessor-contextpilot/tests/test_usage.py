@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
-
 import pytest
-from li_support import Listed, llm_of, pick, streaming
+from li_support import LONG, Listed, llm_of, pick, streaming
 from llama_index.core.chat_engine import ContextChatEngine
 from llama_index.core.instrumentation import get_dispatcher
-from llama_index.core.llms import MockLLM
+from llama_index.core.instrumentation.events.llm import LLMCompletionEndEvent
+from llama_index.core.llms import CompletionResponse, MockLLM
 from llama_index.core.query_engine import RetrieverQueryEngine
 
 from llama_index.postprocessor.contextpilot import ContextPilotPostprocessor, ContextPilotSynthesizer, observe_usage
@@ -86,4 +85,12 @@ def test_two_postprocessors_each_learn_their_own(engine, postprocessor):
     assert [stats(one).reported_prompt_tokens for one in (postprocessor, other)] == [
         request.prompt_tokens for request in engine.requests
     ]
-    gc.collect()
+
+
+def test_engines_that_complete_texts(postprocessor):
+    postprocessor.postprocess_nodes(pick(0, 1), query_str="Why?")
+    prompt = f"{LONG[0]}\n{LONG[1]}\nWhy?"
+    raw = {"usage": {"prompt_tokens": 90, "prompt_tokens_details": {"cached_tokens": 16}}}
+    event = LLMCompletionEndEvent(prompt=prompt, response=CompletionResponse(text="x", raw=raw))
+    get_dispatcher(__name__).event(event)
+    assert stats(postprocessor).reported_cached_tokens == 16

@@ -125,7 +125,7 @@ class Turns:
         if turn.prompt is None or turn.conversation is None:
             return  # the next turn reads the conversation from what is stored
         try:
-            # Where somebody else asked in the meantime it no longer waits; the next turn reads what is stored, then, too.
+            # Where somebody else asked in the meantime it no longer waits; the next turn then reads what is stored.
             with suppress(InputError):
                 turn.conversation.answer(turn.answer, turn.prompt)
             self.adapter.pilot.observe(turn.prompt, turn.raw)
