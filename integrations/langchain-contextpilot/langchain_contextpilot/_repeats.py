@@ -15,6 +15,8 @@ from contextpilot_rag.expand import read_full
 from contextpilot_rag.prompt.hints import label
 from contextpilot_rag.settings import Settings
 
+from ._messages import text_of_content
+
 
 def without_repeats(messages: Sequence[Mapping[str, Any]], settings: Settings) -> list[Any]:
     r"""The contents of messages, with hints in those of role "tool".
@@ -23,10 +25,7 @@ def without_repeats(messages: Sequence[Mapping[str, Any]], settings: Settings) -
 
     Args:
         messages: all of a prompt, tools' results as the tools gave them.
-        settings: what counts as the same, and the longest text.
-
-    Raises:
-        TextTooLong: a text of more than ``max_text`` characters.
+        settings: what counts as the same, and the longest text that is looked at.
 
     >>> line = "All systems were checked and found to be in working order, as they were last week and before. " * 2
     >>> asked = {"role": "user", "content": f"<documents>\n[1] {line}\n</documents>\n\nWhy?"}
@@ -36,6 +35,9 @@ def without_repeats(messages: Sequence[Mapping[str, Any]], settings: Settings) -
     repeats = Repeats(exact=not settings.normalise, max_text=settings.max_text)
     contents = []
     for number, (message, full) in enumerate(zip(messages, read_full(messages, strict=False), strict=True), start=1):
+        if len(text_of_content(message["content"])) > settings.max_text:
+            contents.append(message["content"])
+            continue
         if full.blocks is None or full.apart:
             contents.append(add_message(repeats, number, message)["content"])
             continue

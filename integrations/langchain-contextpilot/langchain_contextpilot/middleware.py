@@ -232,7 +232,7 @@ class ContextPilotMiddleware(Base):
         if prompt is None:
             return turn_message(asked, text, {"blocks": []})
         with self._lock:
-            self._under_way[str(asked.id)] = prompt
+            self._under_way[str(asked.id)] = replace(prompt, history=())  # a report is about the turn
             while len(self._under_way) > self._remember:
                 self._under_way.popitem(last=False)
         return turn_message(asked, text, note_of_turn(given, prompt))
@@ -247,42 +247,48 @@ class ContextPilotMiddleware(Base):
         return Conversation(pilot, namespace_of(namespace), None, dedup, before)
 
     def _sent(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
-        """The request as it is sent; if something fails, as it came."""
-        try:
-            messages = self._without_repeats(_system(request), mended(request.messages))
-            request = request.override(messages=messages, model_settings=self._model_settings(request))
-        except Exception as error:  # noqa: BLE001  fails open: the request goes out as it came
-            self._adapter.failed(error)
+        """The request as it is sent; if something fails, as it came, but for what did not."""
+        for step in (self._with_salt, self._mended, self._without_repeats):
+            try:
+                request = step(request)
+            except Exception as error:  # noqa: BLE001  fails open: the request goes out without it
+                self._adapter.failed(error)
         return request
 
-    def _without_repeats(self, system: BaseMessage | None, messages: Sequence[BaseMessage]) -> list[Any]:
-        """The messages with location hints in tools' results. They follow from the messages before, each time anew."""
+    def _mended(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        messages: list[Any] = mended(request.messages)
+        return request.override(messages=messages)
+
+    def _without_repeats(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        """With location hints in tools' results. They follow from the messages before, each time anew."""
         settings = self._adapter.pilot.settings
+        system, messages = _system(request), request.messages
         if settings.dedup == "off" or not any(self._is_deduplicated(message) for message in messages):
-            return list(messages)
+            return request
         plains = [] if system is None else [plain(system)]
         for message in messages:
             other = isinstance(message, ToolMessage) and not self._is_deduplicated(message)
             plains.append({**plain(message), **({"role": "other"} if other else {})})
         contents = without_repeats(plains, settings)[-len(messages) :]
-        return [
+        sent = [
             message if content == message.content else message.model_copy(update={"content": content})
             for message, content in zip(messages, contents, strict=True)
         ]
+        return request.override(messages=sent)
 
     def _is_deduplicated(self, message: BaseMessage) -> bool:
         if not isinstance(message, ToolMessage):
             return False
         return self._deduplicated if isinstance(self._deduplicated, bool) else message.name in self._deduplicated
 
-    def _model_settings(self, request: ModelRequest[Any]) -> dict[str, Any]:
+    def _with_salt(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         """With the namespace's cache salt, for a model that can send one."""
         space: Any = request.state.get("contextpilot_space")
         salt = self._adapter.pilot.extra_body(Namespace(*space) if space else None)
         if not salt or not hasattr(request.model, "extra_body"):
-            return request.model_settings
+            return request
         own, asked = request.model.extra_body or {}, request.model_settings.get("extra_body") or {}
-        return {**request.model_settings, "extra_body": {**own, **asked, **salt}}
+        return request.override(model_settings={**request.model_settings, "extra_body": {**own, **asked, **salt}})
 
     def _learn(self, request: ModelRequest[Any], answer: Answer) -> None:
         asked = next((message for message in reversed(request.messages) if isinstance(message, HumanMessage)), None)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_hooks import LONG, found, returning, sent, turn
+from langchain_openai import ChatOpenAI
 
 from langchain_contextpilot import ContextPilotMiddleware, sources
 
@@ -82,10 +83,29 @@ def test_which_tools(options, hints):
 
 
 def test_a_text_that_is_too_long_is_sent_as_it_is():
-    middleware = ContextPilotMiddleware(pilot=ContextPilot(max_text=50))
+    middleware = ContextPilotMiddleware(pilot=ContextPilot(max_text=200))
+    messages = [tool_message(text, number) for number, text in enumerate([TOOL, TOOL + TOOL, TOOL])]
+    seen = sent(middleware, messages).messages
+    assert seen[:2] == messages[:2]
+    assert seen[2].content.startswith("[same text as in message 1 at 0")
+    assert middleware.failures == 0
+
+
+def test_what_fails_costs_nothing_else(monkeypatch):
+    """A tenant's salt is sent whatever breaks."""
+
+    def fail(*_):
+        raise RuntimeError
+
+    monkeypatch.setattr("langchain_contextpilot.middleware.without_repeats", fail)
+    monkeypatch.setattr("langchain_contextpilot.middleware.mended", fail)
+    middleware = ContextPilotMiddleware()
+    model = ChatOpenAI(base_url="http://127.0.0.1:9/v1", api_key="none")
     messages = [tool_message(TOOL, 1), tool_message(TOOL, 2)]
-    assert sent(middleware, messages).messages == messages
-    assert middleware.failures == 1
+    seen = sent(middleware, messages, model=model, state={"messages": [], "contextpilot_space": ["acme", "", ""]})
+    assert seen.messages == messages
+    assert seen.model_settings["extra_body"] == middleware.pilot.extra_body("acme")
+    assert middleware.failures == 2
 
 
 def test_a_history_that_was_cut_has_no_hint_that_points_nowhere():
