@@ -115,6 +115,26 @@ def test_where_a_memory_has_dropped_messages_nothing_points_at_them(engine, llm,
     assert engine.requests[-1].messages[: len(sent)] == sent
 
 
+@pytest.mark.parametrize("lost", [0, 1, 2, 4])
+def test_the_same_with_parts_of_texts_left_out(engine, llm, lost):
+    clauses = [f"Clause {number}. " + f"The supplier shall deliver part {number} in time. " * 6 for number in range(4)]
+    lists = [scored("\n".join(clauses[:3])), scored("\n".join(clauses[1:])), scored("\n".join(clauses), clauses[0])]
+    pilot = ContextPilot(dedup="blocks+chunks")
+    first = chatting(llm, *lists, pilot=pilot)
+    for number in range(3):
+        first.chat(f"[1] {clauses[0]}?" if number else "One?")
+    assert "same text as in [1]" in engine.requests[-1].messages[3]["content"]
+    second = chatting(
+        llm, lists[2], chat_history=stored(first.chat_history)[lost:], pilot=ContextPilot(dedup="blocks+chunks")
+    )
+    second.chat("Four?")
+    turns = [one["content"] for one in expand(list(engine.requests[-1].messages)) if one["role"] == "user"]
+    for turn, given_ in zip(turns, [*lists, lists[2]][(lost + 1) // 2 :], strict=True):
+        assert all(node.text.strip() in turn for node in given_)
+    if not lost:
+        assert engine.requests[-1].messages[:6] == engine.requests[-2].messages
+
+
 def test_an_edited_question_is_what_is_sent(engine, llm):
     first = chatting(llm)
     first.chat("Question 0?")

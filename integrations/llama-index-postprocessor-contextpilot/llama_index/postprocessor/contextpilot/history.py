@@ -35,9 +35,13 @@ def record_of(
     """
     record: dict[str, Any] = {"sent": content, "at": place}
     if prompt is not None:
-        # What stands only in earlier messages; needed if these are lost.
-        blocks = zip(prompt.numbers, prompt.blocks, strict=True)
-        texts = {str(number): block.text for number, block in blocks if labelled(number, block.text) not in content}
+        # What stands, in whole or in part, only in earlier messages; needed if these are lost.
+        documents = content.removesuffix(prompt.question)
+        texts = {
+            str(number): block.text
+            for number, block in zip(prompt.numbers, prompt.blocks, strict=True)
+            if number in prompt.again or labelled(number, block.text) not in documents
+        }
         if texts:
             record["texts"] = texts
     if history is not None:
