@@ -29,9 +29,10 @@ class Piloted(BaseModel):
 
     Raises:
         SettingsError: an unknown index or namespace, or a value that a setting cannot have.
+        ValidationError: pydantic's, for an unknown name or a wrong type.
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")  # a misspelt setting is an error
 
     pilot: Any = Field(default=None, exclude=True, repr=False)
     namespace: Namespace | str | None = None

@@ -239,6 +239,9 @@ async def test_callbacks_tags_metadata_and_configurable_reach_the_base(ask):
 def test_what_cannot_be_is_said_when_it_is_made(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong)) if "pilot" not in wrong else "index"):
         ContextPilotRetriever(base_retriever=returning([]), **wrong)
+    if wrong.keys() & {"pilot", "namespace", "min_gain"}:
+        with pytest.raises(SettingsError):
+            ContextPilotRetriever(base_retriever=returning([]), **wrong)
 
 
 async def test_a_k_that_cannot_be_is_said(ask):
