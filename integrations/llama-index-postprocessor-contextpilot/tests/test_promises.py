@@ -60,7 +60,7 @@ def test_nothing_is_lost_and_nothing_changed(annotation, requests):
             for twin in node.metadata["contextpilot"].get("duplicates", ()):
                 known.append(twin["node_id"])
                 assert given_nodes[twin["rank"]].node_id == twin["node_id"]
-            json.dumps(node.metadata["contextpilot"])
+            json.dumps(node.metadata["contextpilot"], allow_nan=False)
         assert sorted(known) == sorted(node.node_id for node in given_nodes)
     assert postprocessor.failures == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -174,13 +175,13 @@ def dropped(node: NodeWithScore) -> dict[str, Any]:
 def plain(value: Any) -> Any:  # noqa: ANN401
     """A value as JSON can hold it; what it cannot hold as its str.
 
-    >>> plain({"when": range(2), 3: (1.5, None)})
-    {'when': 'range(0, 2)', '3': [1.5, None]}
+    >>> plain({"when": range(2), 3: (1.5, None, float("inf"))})
+    {'when': 'range(0, 2)', '3': [1.5, None, 'inf']}
     """
     if isinstance(value, Mapping):
         return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [plain(part) for part in value]
-    if value is None or type(value) in (bool, int, float, str):
+    if value is None or type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value)):
         return value
     return str(value)
