@@ -64,6 +64,21 @@ def test_an_engine_for_each_request(engine, llm):
     assert all(after[: len(before)] == before for before, after in itertools.pairwise(sent))
 
 
+@pytest.mark.parametrize("kind", ["memory", "buffer", "given"])
+def test_the_pilot_keeps_it_under_the_frameworks_own_name(engine, llm, kind):
+    pilot = ContextPilot()
+    memory = {
+        "memory": lambda: Memory.from_defaults(session_id="c1", token_limit=10**6),
+        "buffer": lambda: ChatMemoryBuffer.from_defaults(chat_store_key="c1", token_limit=10**6),
+        "given": lambda: ChatMemoryBuffer.from_defaults(token_limit=10**6),
+    }[kind]()
+    chat = chatting(llm, pilot=pilot, memory=memory, conversation_id="c1" if kind == "given" else None)
+    chat.chat("One?")
+    kept = pilot.conversation("c1").messages
+    assert tuple(kept[:2]) == engine.requests[-1].messages
+    assert len(kept) == 3
+
+
 def test_two_conversations_under_one_name_do_not_meet(engine, llm):
     pilot = ContextPilot()
     chats = [chatting(llm, pilot=pilot, conversation_id="c1") for _ in range(2)]

@@ -18,6 +18,7 @@ from llama_index.core.callbacks import CallbackManager, trace_method
 from llama_index.core.chat_engine.types import AgentChatResponse, BaseChatEngine, StreamingAgentChatResponse
 from llama_index.core.llms import LLM, ChatMessage
 from llama_index.core.memory import BaseMemory, Memory
+from llama_index.core.memory.types import DEFAULT_CHAT_STORE_KEY
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.settings import Settings
@@ -51,8 +52,8 @@ class ContextPilotChatEngine(BaseChatEngine):
         node_postprocessors: what else is to be done with the nodes, but no `ContextPilotPostprocessor`.
         pilot: as `ContextPilotPostprocessor` takes it.
         namespace: whose conversation it is; None: the pilot's.
-        conversation_id: yours for it; None: a new one. The pilot keeps what was sent under it, so that an engine that
-            is made for each request need not read the history again.
+        conversation_id: yours for it; None: the memory's own (``session_id`` or ``chat_store_key``). The pilot keeps
+            what was sent under it, so that an engine that is made for each request need not read the history again.
         hidden_metadata: patterns of metadata keys that the model is not shown.
         max_history_tokens: a longer history is cut before a turn, in one piece, to half of this; None: never.
         callback_manager: None: an empty one.
@@ -90,7 +91,7 @@ class ContextPilotChatEngine(BaseChatEngine):
         self._adapter = Adapter(pilot, namespace=namespace, **options)
         self._turns = Turns(
             self._adapter,
-            uuid.uuid4().hex if conversation_id is None else conversation_id,
+            _name_of(memory) if conversation_id is None else conversation_id,
             system_prompt,
             None if hidden_metadata is None else tuple(hidden_metadata),
             max_history_tokens,
@@ -279,6 +280,15 @@ class ContextPilotChatEngine(BaseChatEngine):
     async def _astore(self, turn: Turn) -> None:
         await self._memory.aput_messages(turn.to_store)
         self._turns.answered(turn)
+
+
+def _name_of(memory: BaseMemory) -> str:
+    """The framework's own name for a conversation, or a new one. Who shares a name by chance shares nothing else."""
+    for attribute in ("session_id", "chat_store_key"):
+        name = getattr(memory, attribute, None)
+        if isinstance(name, str) and name not in ("", DEFAULT_CHAT_STORE_KEY):
+            return name
+    return uuid.uuid4().hex
 
 
 def _sources(turn: Turn) -> list[ToolOutput]:
