@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import threading
 
@@ -269,6 +270,19 @@ def test_threads_on_one_engine_lose_nothing(engine, llm):
     # whatever a turn points at stands before it
     whole = "".join(message["content"] for message in expand(list(last)))
     assert "(given above)" not in whole
+
+
+async def test_tasks_on_one_engine_lose_nothing(engine, llm):
+    chat = chatting(llm, memory=ChatMemoryBuffer.from_defaults(token_limit=10**9))
+    await asyncio.gather(*(say(chat, "achat", f"Question {number}?") for number in range(8)))
+    assert [message.role.value for message in chat.chat_history] == ["user", "assistant"] * 8
+    await say(chat, "achat", "The last one?")
+    await say(chat, "achat", "And another?")
+    before, after = (request.messages for request in engine.requests[-2:])
+    assert after[: len(before)] == before
+    assert len({message["content"].rsplit("\n\n", 1)[-1] for message in after if message["role"] == "user"}) == 10
+    assert "(given above)" not in "".join(message["content"] for message in expand(list(after)))
+    assert chat.failures == 0
 
 
 def test_the_callers_history_is_not_changed(llm):

@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakKeyDictionary
 
 from contextpilot_rag import Namespace
 from contextpilot_rag.adapter import Adapter, PilotLike
@@ -98,6 +99,7 @@ class ContextPilotChatEngine(BaseChatEngine):
             llm.metadata.system_role,
         )
         self._storing = threading.Lock()
+        self._astoring: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
         self.callback_manager = callback_manager or CallbackManager([])
         for postprocessor in self._postprocessors:
             postprocessor.callback_manager = self.callback_manager
@@ -278,7 +280,8 @@ class ContextPilotChatEngine(BaseChatEngine):
         self._turns.answered(turn)
 
     async def _astore(self, turn: Turn) -> None:
-        await self._memory.aput_messages(turn.to_store)
+        async with self._astoring.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            await self._memory.aput_messages(turn.to_store)
         self._turns.answered(turn)
 
 
