@@ -1,6 +1,7 @@
-"""Writes constraints.txt: the versions that are installed in the environments named, which the tests have passed with.
+"""Writes constraints files: the versions that are installed in the environments named, which the tests have passed with.
 
     python scripts/constraints.py .venv/bin/python other/bin/python > constraints.txt
+    python scripts/constraints.py .venv-oldest/bin/python > integrations/constraints/oldest.txt
 
 Where Python versions need different versions of a package, each gets a line with a marker. Versions only: no addresses.
 """
@@ -11,7 +12,7 @@ import subprocess
 import sys
 from collections import defaultdict
 
-OURS = {"contextpilot-rag", "pip", "setuptools", "wheel"}
+OURS = {"pip", "setuptools", "wheel"}  # and everything with "contextpilot" in its name
 
 
 def installed(python: str) -> tuple[str, dict[str, str]]:
@@ -30,7 +31,7 @@ def main(pythons: list[str]) -> None:
     versions: dict[str, dict[str, str]] = defaultdict(dict)
     for python, packages in environments.items():
         for name, version in packages.items():
-            if name not in OURS:
+            if name not in OURS and "contextpilot" not in name:
                 versions[name][python] = version.split("+")[0]
     pythons_shown = ", ".join(sorted(environments, key=order))
     print(f"# Tested versions, on Python {pythons_shown}. Written by scripts/constraints.py.")
