@@ -129,3 +129,9 @@ def test_importing_it_imports_none_of_the_extras():
         "sys.exit(bool({'openai', 'starlette', 'uvicorn', 'scipy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_its_socket_says_that_it_is_tcp():
+    """Else asyncio leaves Nagle's algorithm on, and each answer waits some 40 ms."""
+    with FakeEngine() as engine:
+        assert engine._server._socket.proto == socket.IPPROTO_TCP
