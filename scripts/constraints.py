@@ -1,4 +1,4 @@
-"""Writes constraints files: the versions that are installed in the environments named, which the tests have passed with.
+"""Writes constraints files: the versions installed in the environments named, which the tests have passed with.
 
     python scripts/constraints.py .venv/bin/python other/bin/python > constraints.txt
     python scripts/constraints.py .venv-oldest/bin/python > integrations/constraints/oldest.txt
