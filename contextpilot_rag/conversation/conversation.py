@@ -162,7 +162,7 @@ class Conversation:
                 prompt = self._first(prompt)
             self._drop_pending()
             history = tuple(self._sent.messages)
-            standing = dict(self._sent.standing if self._dedup.blocks else {})
+            standing = self._sent.clear if self._dedup.blocks else {}
             mark = self._sent.mark
             before = {name: self._label_of.get(name) for name in (self._key(block.text) for block in prompt.blocks)}
             numbers = [self._number(block.text) for block in prompt.blocks]
@@ -349,7 +349,7 @@ class Conversation:
         """The label of a block: its own, if it stands in the history; else the next."""
         key = self._key(text)
         number = self._label_of.get(key) if self._dedup.blocks else None
-        if number is None:
+        if number is None or (number in self._sent.standing and not self._sent.can_point_at(number)):
             number = self._label_of[key] = self._sent.new_label()
         return number
 

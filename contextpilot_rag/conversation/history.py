@@ -83,6 +83,7 @@ class History:
         self._dedup = dedup
         self._repeats = Repeats(exact=not dedup.normalise, max_text=dedup.max_text) if dedup.chunks else None
         self._last_label = 0
+        # With texts of their own; where one stands for a block of ours, too, nothing may point at it.
         self._foreign_labels: dict[int, None] = {}  # in user messages of others that look like ours
         self.standing: dict[int, str] = {}  # texts of blocks that stand in the messages in full, by label
         self.messages: list[dict[str, Any]] = []
@@ -120,6 +121,15 @@ class History:
         if self._repeats is not None:
             self._repeats.back_to(mark.repeats)
 
+    @property
+    def clear(self) -> dict[int, str]:
+        """Texts of the blocks that can be pointed at, by label."""
+        return {number: text for number, text in self.standing.items() if number not in self._foreign_labels}
+
+    def can_point_at(self, number: int) -> bool:
+        """Whether a label stands for one text, which stands in the messages in full."""
+        return number in self.standing and number not in self._foreign_labels
+
     def new_label(self) -> int:
         """The next label that is free."""
         self._last_label += 1
@@ -149,7 +159,7 @@ class History:
         """A user message's content; its blocks stand in the prompt from now on."""
         rendered = []
         for place, (number, text) in enumerate(turn.blocks):
-            if self._dedup.blocks and number in self.standing:
+            if self._dedup.blocks and self.can_point_at(number):
                 rendered.append(render_again(number, self.standing[number]))
                 continue
             sent = text if self._repeats is None else self._repeats.add(label(number), text)
@@ -181,6 +191,8 @@ class History:
         found = read_user(message.get("content"), ()) if message["role"] == "user" else None
         if found is not None:
             self._foreign_labels.update((block.label, None) for block in found[0])
+            if self._repeats is not None:
+                self._repeats.ambiguous.update(label(block.label) for block in found[0])
         self._note_cited(text_of(message) if found is None else found[1])
 
     def _note_cited(self, text: str) -> None:

@@ -94,6 +94,8 @@ class Repeats:
         # Where units stand; text and unit in one number, as a container for each would busy the garbage collector.
         self._seen: dict[int, int] = {}
         self._seen_again: dict[int, list[int]] = {}
+        self.ambiguous: set[str] = set()
+        """Places that stand for more than one text: no hint points at them."""
         self.left_out = 0
         """Characters that hints stand for, less those of the hints."""
         self.restored: dict[str, str] = {}
@@ -235,6 +237,8 @@ class Repeats:
         keys = new.keys
         for number_and_start in (self._seen[keys[at]], *self._seen_again.get(keys[at], ())):
             source, start = self._texts[number_and_start >> _BITS], number_and_start & _MASK
+            if source.place in self.ambiguous:
+                continue
             limit = min(source.full_until(start) - start, len(keys) - at)
             if source is new:
                 limit = min(limit, at - start)

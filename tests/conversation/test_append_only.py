@@ -183,3 +183,22 @@ def test_one_prompt_alone_has_bounded_texts_too():
     with pytest.raises(TextTooLong, match="block 1 of the request has 21 characters; max_text is 20"):
         pilot.align(["x" * 20, "x" * 21])
     assert len(ContextPilot(max_text=20).align(["x" * 21]).blocks) == 1
+
+
+@pytest.mark.parametrize("level", ["blocks", "blocks+chunks"])
+def test_nothing_points_at_a_label_that_stands_twice(level):
+    """As where two conversations, or turns at the same time, were put one after the other."""
+    pilot = ContextPilot(dedup=level)
+    one, other = (talk_of(pilot, [text]).messages for text in (TABLE, SENTENCES))
+    talk = pilot.conversation(messages=[*one, *other])
+    prompt = talk.align([TABLE, SENTENCES], "And?")
+    assert prompt.again == frozenset()
+    assert set(prompt.labels) == {2, 3}
+    assert "[1]" not in prompt.user_message
+    talk.answer("So.")
+    assert talk.align([TABLE, SENTENCES], "Again?").again == {2, 3}
+    assert [full["content"].count(TABLE.rstrip()) for full in expand(talk.messages) if full["role"] == "user"] == [
+        1,
+        0,
+        1,
+    ]
