@@ -130,6 +130,12 @@ class Adapter:
             return prompt.messages(), prompt
         return conversation.ask("\n\n".join(str(part) for part in (*given, question) if part)), None
 
+    async def aturn(
+        self, conversation: Conversation, texts: Sequence[str], question: str = ""
+    ) -> tuple[list[Message], TurnPrompt | None]:
+        """As `turn`, awaiting an index that is elsewhere."""
+        return await self._async.apart(self.turn, conversation, texts, question)
+
     def learn(self, sent: str, response: object, *, namespace: Namespace | str | None = None) -> Usage | None:
         """Learn from an engine's report on a prompt that somebody else assembled and sent.
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .batch import Plan
 from .conversation import Conversation
 from .dedup.messages import Messages
-from .index.local import ContextIndex
+from .index.local import ContextIndex, LocalIndex
 from .index.watch import Report
 from .intake import BlockLike, ContextLike
 from .pilot import ContextPilot
@@ -22,9 +22,12 @@ from .types import Alignment, IndexStats, Namespace, Usage
 from .waiting import AlignmentWindow
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import ParamSpec, Unpack
 
     from .sending import Client
+
+    P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class AsyncContextPilot:
@@ -49,7 +52,6 @@ class AsyncContextPilot:
         settings: Settings | None = None,
         **options: Unpack[PilotOptions],
     ) -> None:
-        # The embedded index answers in a fraction of a millisecond and does no input or output: it needs no thread.
         self._pilot = ContextPilot(index, namespace=namespace, tokenizer=tokenizer, settings=settings, **options)
 
     @classmethod
@@ -84,7 +86,7 @@ class AsyncContextPilot:
         **options: Unpack[RequestOptions],
     ) -> AlignedPrompt:
         """As `ContextPilot.align`."""
-        return self._pilot.align(blocks, question, namespace=namespace, key=key, **options)
+        return await self.apart(self._pilot.align, blocks, question, namespace=namespace, key=key, **options)
 
     async def plan(
         self,
@@ -170,12 +172,22 @@ class AsyncContextPilot:
 
     async def observe(self, alignment: Alignment, response: object) -> Usage | None:
         """As `ContextPilot.observe`."""
-        return self._pilot.observe(alignment, response)
+        return await self.apart(self._pilot.observe, alignment, response)
 
     async def forget(self, namespace: Namespace | str | None = None, *, conversations: bool = False) -> None:
         """As `ContextPilot.forget`."""
-        self._pilot.forget(namespace, conversations=conversations)
+        await self.apart(self._pilot.forget, namespace, conversations=conversations)
 
     async def stats(self) -> IndexStats:
         """As `ContextPilot.stats`."""
-        return self._pilot.stats()
+        return await self.apart(self._pilot.stats)
+
+    async def apart(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of a call that may ask the index, which must not keep the event loop waiting.
+
+        The embedded index answers in a fraction of a millisecond and does no input or output; any other one is asked in
+        a thread.
+        """
+        if isinstance(self._pilot.index, LocalIndex):
+            return call(*args, **kwargs)
+        return await asyncio.to_thread(call, *args, **kwargs)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpilot_rag import AsyncContextPilot, ContextPilot, Usage
+from contextpilot_rag import AsyncContextPilot, ContextPilot, LocalIndex, Usage
 from contextpilot_rag.adapter import Adapter, hint_for, labelled
 from contextpilot_rag.errors import IndexFailed, InvalidBlock, SettingsError, TextTooLong
 from tests.strategies import texts
@@ -23,6 +24,20 @@ class Broken:
         raise OSError("no route to host")
 
     observe = predict = align
+
+
+class LocalIndexAround:
+    """An index of ours that is not the embedded one."""
+
+    def __init__(self):
+        self._index = LocalIndex()
+        self.asked = threading.Event()
+
+    def __getattr__(self, name):
+        return getattr(self._index, name)
+
+    def align(self, request):
+        return self._index.align(request)
 
 
 def report(cached, prompt=1000):
@@ -172,6 +187,33 @@ def test_a_turn_that_cannot_be_made_is_sent_in_full():
     longer, _ = adapter.turn(talk, ["third"], "Three?")
     assert longer[: len(sent)] == sent
     assert longer[-1]["content"].startswith("<documents>\n[2] third")
+
+
+class Slow(LocalIndexAround):
+    """An index elsewhere: it answers when the event loop has had its turn."""
+
+    def align(self, request):
+        assert self.asked.wait(30)
+        return super().align(request)
+
+
+@pytest.mark.parametrize("name", ["aarrange", "aturn"])
+async def test_an_index_elsewhere_does_not_keep_the_loop_waiting(name):
+    index = Slow()
+    adapter = Adapter(ContextPilot(index))
+    given = (LONG,) if name == "aarrange" else (adapter.pilot.conversation(), LONG)
+    answer = asyncio.create_task(getattr(adapter, name)(*given))
+    await asyncio.sleep(0.01)
+    assert not answer.done()
+    index.asked.set()
+    assert await answer is not None
+    assert adapter.failures == 0
+
+
+async def test_a_turn_is_the_same_awaited():
+    adapter = Adapter()
+    one, other = (adapter.pilot.conversation(name) for name in "ab")
+    assert adapter.turn(one, LONG, "Why?")[0] == (await adapter.aturn(other, LONG, "Why?"))[0]
 
 
 @pytest.mark.parametrize("given", [None, 7, [None], [7, "a"]])
