@@ -91,3 +91,16 @@ def test_reads_of_agents(normalise):
         read += sum(size(messages[place]["content"]) for place in results)
         sent += sum(size(sent_messages[place]["content"]) for place in results)
     assert sent < 0.5 * read
+
+
+@pytest.mark.parametrize(("data", "name"), [("locomo", "minilm_top15"), ("mtrag", "bm25_prevcur_top15")])
+def test_every_block_of_every_conversation_is_restored(data, name):
+    texts, conversations = trace(data, name)
+    for turns in conversations:
+        talk = ContextPilot(dedup="blocks+chunks").conversation(system="Answer from the documents.")
+        for ids, question in turns:
+            talk.align([(one, texts[one]) for one in dict.fromkeys(ids)], question)
+            talk.answer("So.")
+        full = [normal(message["content"]) for message in expand(talk.messages) if message["role"] == "user"]
+        for content, (ids, _) in zip(full, turns, strict=True):
+            assert all(normal(texts[one]) in content for one in ids)
