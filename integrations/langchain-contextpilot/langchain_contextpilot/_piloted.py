@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from contextpilot_rag import ContextPilot, Namespace
@@ -13,29 +13,35 @@ from contextpilot_rag.types import Rule
 from langchain_core.documents import Document
 from langchain_core.prompts import BasePromptTemplate
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SkipValidation
+from typing_extensions import Self
 
+from ._checking import check_names, prompt_checked
+from ._config import NamespaceLike, named, namespace_in, required
 from ._placing import Found, found, placed
 
 
 class Piloted(BaseModel):
-    """Places documents with a pilot. Settings are read when it is made.
+    """Places documents with a pilot. What is set later counts from the next request on.
 
     Args:
         pilot: a `ContextPilot` or `AsyncContextPilot` to share, an index or its address, or None: an index of its own
             in this process. Reads as the `ContextPilot` in use.
-        namespace: what may share cached prefixes; None: the pilot's. A request's config can name another.
+        namespace: what may share cached prefixes: a `Namespace`, or a tenant's name, number or UUID; None: the pilot's.
+            A request's config can name another.
+        require_namespace: whether a request that no namespace is named for is an error.
         document_prompt: renders a document where your chain does; None: only its content reaches the prompt.
         order: as all that follow, a setting of `contextpilot_rag.Settings`; None: the pilot's.
 
     Raises:
-        SettingsError: an unknown index or namespace, or a value that a setting cannot have.
-        ValidationError: pydantic's, for an unknown name or a wrong type.
+        SettingsError: an unknown setting, index or namespace, or a value that a setting cannot have.
+        ValidationError: pydantic's, for a wrong type.
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")  # a misspelt setting is an error
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     pilot: Any = Field(default=None, exclude=True, repr=False)
-    namespace: Namespace | str | None = None
+    namespace: NamespaceLike | None = None
+    require_namespace: bool = False
     document_prompt: SkipValidation[BasePromptTemplate[str] | None] = Field(default=None, exclude=True, repr=False)
     order: Order | None = None
     min_gain: float | None = None
@@ -45,12 +51,34 @@ class Piloted(BaseModel):
     order_hint: bool | None = None
     _adapter: Adapter = PrivateAttr()
 
-    if not TYPE_CHECKING:  # type checkers know the fields; this only lets our own errors through as they are
+    if not TYPE_CHECKING:  # type checkers know the fields; these let our own errors through as they are
 
         def __init__(self, **values: Any) -> None:  # noqa: ANN401
-            super().__init__(**values)
-            self._adapter = Adapter(self.pilot, namespace=self.namespace, **self._options())
-            self.pilot = self._adapter.pilot  # so that whoever is made from these fields shares the index
+            check_names(values, type(self).model_fields, type(self).__name__)
+            super().__init__(**{name: _checked(name, value) for name, value in values.items()})
+            self._adapter = Adapter(self.pilot, **self._options())
+            self.__dict__["pilot"] = self._adapter.pilot  # so that whoever is made from these fields shares the index
+
+        def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401
+            value = _checked(name, value)
+            adapter = None
+            if name == "pilot" or name in RequestOptions.__annotations__:
+                if value is not getattr(self, name):
+                    pilot = value if name == "pilot" else self.pilot
+                    adapter = Adapter(pilot, **self._options(**({} if name == "pilot" else {name: value})))
+                value = adapter.pilot if adapter is not None and name == "pilot" else value
+            super().__setattr__(name, value)
+            if adapter is not None:
+                self._adapter = adapter
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy that shares the index, with some settings changed. They are checked as if they were set."""
+        changes = {} if update is None else update
+        check_names(changes, type(self).model_fields, type(self).__name__)
+        copied = super().model_copy(deep=deep)
+        for name, value in changes.items():
+            setattr(copied, name, value)
+        return copied
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Piloted:
         """A copy that shares the index: there is one engine, whoever asks it."""
@@ -68,8 +96,8 @@ class Piloted(BaseModel):
         """How often something of ours failed, and the documents went out as they were retrieved."""
         return self._adapter.failures
 
-    def _options(self) -> RequestOptions:
-        given = {name: getattr(self, name) for name in RequestOptions.__annotations__}
+    def _options(self, **changed: Any) -> RequestOptions:  # noqa: ANN401
+        given = {name: getattr(self, name) for name in RequestOptions.__annotations__} | changed
         return cast("RequestOptions", {name: value for name, value in given.items() if value is not None})
 
     def _place(
@@ -85,6 +113,10 @@ class Piloted(BaseModel):
         given = self._read(documents, k)
         prompt = await self._adapter.aarrange(given.texts, question, namespace=namespace) if given else None
         return self._result(documents, given, prompt, k)
+
+    def _space(self, *places: Mapping[str, Any] | None) -> Namespace | str | None:
+        """The namespace that a request's config names, or ours. The adapter knows none, so all copies can share it."""
+        return required(namespace_in(*places), named(self.namespace), required=self.require_namespace)
 
     def _read(self, documents: Sequence[Document], k: int | None) -> Found | None:
         """The texts of the first k documents; None if something failed, or there is none."""
@@ -116,3 +148,10 @@ class Piloted(BaseModel):
     def _normalise(self) -> bool:
         pilot: ContextPilot = self._adapter.pilot
         return pilot.settings.normalise
+
+
+def _checked(name: str, value: Any) -> Any:  # noqa: ANN401
+    """A setting's value, as far as we look at it ourselves."""
+    if name == "namespace":
+        return named(value)
+    return prompt_checked(value) if name == "document_prompt" else value

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 from contextpilot_rag.intake import distinct
@@ -21,16 +23,18 @@ class Found:
     """What was retrieved, best first.
 
     Args:
-        documents: all of them.
+        documents: all of them, best first.
         texts: of those that have one, exactly as they will stand in the prompt.
         ranks: for each text, the place of its document.
         others: places of the documents without text, such as images.
+        noted: the documents' ranks, where something of ours noted them before; empty: their places.
     """
 
     documents: Sequence[Document]
     texts: list[str]
     ranks: list[int]
     others: list[int]
+    noted: Sequence[int] = ()
 
     def first(self, k: int | None, *, normalise: bool) -> Found:
         """Only the first k that differ in their texts, with all that have the same text as one of them."""
@@ -41,7 +45,7 @@ class Found:
         ranks = {rank for group in kept for rank in group}
         pairs = [(rank, text) for rank, text in zip(self.ranks, self.texts, strict=True) if rank in ranks]
         others = [rank for rank in self.others if rank in ranks]
-        return Found(self.documents, [text for _, text in pairs], [rank for rank, _ in pairs], others)
+        return Found(self.documents, [text for _, text in pairs], [rank for rank, _ in pairs], others, self.noted)
 
     def count(self, *, normalise: bool) -> int:
         """How many differ in their texts."""
@@ -49,17 +53,23 @@ class Found:
 
     def of(self, positions: Sequence[Any]) -> list[tuple[int, Document]]:
         """The documents of some texts, with their ranks."""
-        return [(self.ranks[position], self.documents[self.ranks[position]]) for position in positions]
+        places = [self.ranks[position] for position in positions]
+        return [(self.rank(place), self.documents[place]) for place in places]
+
+    def rank(self, place: int) -> int:
+        """The rank that the retriever gave the document at a place."""
+        return self.noted[place] if self.noted else place
 
 
 def found(documents: Sequence[Document], document_prompt: BasePromptTemplate[str] | None = None) -> Found:
     """Documents as the texts that reach the prompt.
 
     Args:
-        documents: best first.
+        documents: best first; or as something of ours placed them, then their ranks say which is best.
         document_prompt: renders a document, as LangChain's chains take it; None: only the content is shown.
     """
     texts, ranks, others = [], [], []
+    documents, noted = as_retrieved(documents)
     for rank, document in enumerate(documents):
         text = shown(document, document_prompt)
         if text is None:
@@ -67,7 +77,7 @@ def found(documents: Sequence[Document], document_prompt: BasePromptTemplate[str
         else:
             texts.append(text)
             ranks.append(rank)
-    return Found(documents, texts, ranks, others)
+    return Found(documents, texts, ranks, others, noted)
 
 
 def shown(document: Document, document_prompt: BasePromptTemplate[str] | None = None) -> str | None:
@@ -95,9 +105,9 @@ def placed(given: Found, prompt: AlignedPrompt) -> list[Document]:
         if label - 1 in echo:
             mark["echo"] = echo[label - 1]
         placed.append(_marked(document, mark))
-    for rank in given.others:
-        document = given.documents[rank]
-        placed.append(_marked(document, {"rank": rank, "duplicates": duplicates(document, [])}))
+    for place in given.others:
+        document = given.documents[place]
+        placed.append(_marked(document, {"rank": given.rank(place), "duplicates": duplicates(document, [])}))
     return placed
 
 
@@ -120,12 +130,18 @@ def without_mark(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in metadata.items() if key != KEY}
 
 
-def by_relevance(documents: Sequence[Document]) -> list[Document]:
-    """Documents that were placed, as the retriever ranked them."""
-    ranks = [mark_of(document).get("rank") for document in documents]
-    if not all(type(rank) is int for rank in ranks):
-        return list(documents)
-    return [document for _, document in sorted(zip(ranks, documents, strict=True), key=lambda pair: pair[0] or 0)]
+def as_retrieved(documents: Sequence[Document]) -> tuple[Sequence[Document], Sequence[int]]:
+    """Documents as the retriever ranked them, and those ranks, if all of them stand as something of ours placed them.
+
+    Otherwise somebody sorted them since then, or added some: then their order is the ranking, and no ranks are known.
+    """
+    marks = [mark_of(document) for document in documents]
+    ranks = [rank for rank in (mark.get("rank") for mark in marks) if type(rank) is int]
+    labels = [label for label in (mark.get("label") for mark in marks) if type(label) is int]
+    if len(set(ranks)) < len(marks) or any(a >= b for a, b in pairwise(labels)):
+        return documents, ()
+    pairs = sorted(zip(ranks, documents, strict=True), key=itemgetter(0))
+    return [document for _, document in pairs], sorted(ranks)
 
 
 def _duplicates_of(document: Document) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
-from contextpilot_rag import Namespace
+from contextpilot_rag import Namespace, Usage
 from contextpilot_rag.adapter import Adapter
 from contextpilot_rag.errors import SettingsError
 from langchain_core.callbacks import BaseCallbackHandler
@@ -16,10 +16,13 @@ from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
 from langchain_core.runnables import ensure_config
 
+from ._checking import positive
 from ._config import namespace_in
 from ._messages import text_of
 from ._piloted import Piloted
 from ._usage import usage_of_result
+
+_GIVE = "give the retrievers or compressors of ours whose requests are to be learnt from"
 
 
 class ContextPilotCallbackHandler(BaseCallbackHandler):
@@ -27,8 +30,9 @@ class ContextPilotCallbackHandler(BaseCallbackHandler):
 
     A report belongs to the request under way whose question and documents stand in the prompt that was sent, in the
     namespace that the model's config names, if it does.
-    Works with streams, too, if the model asks for usage there (``ChatOpenAI(stream_usage=True)``). Nothing that fails
-    here reaches the chain. One handler serves any number of chains and threads.
+    Works with streams, too, if the model asks for usage there (``ChatOpenAI(stream_usage=True)``). An answer without a
+    report counts as not reported. Nothing that fails here reaches the chain. One handler serves any number of chains
+    and threads.
 
     Args:
         *sources: retrievers and compressors of ours, whose documents are in the prompts.
@@ -44,13 +48,13 @@ class ContextPilotCallbackHandler(BaseCallbackHandler):
     run_inline = True  # it takes microseconds, and a prompt must be known before its answer comes
 
     def __init__(self, *sources: Piloted | Adapter, remember: int = 256) -> None:
-        if not sources or not all(isinstance(source, Piloted | Adapter) for source in sources):
-            raise SettingsError("give the retrievers or compressors of ours whose requests are to be learnt from")
-        if type(remember) is not int or remember < 1:
-            raise SettingsError(f"remember must be a positive int, not {remember!r}")
-        self._adapters = [source.adapter if isinstance(source, Piloted) else source for source in sources]
+        for source in sources:
+            _check(source)
+        if not sources:
+            raise SettingsError(_GIVE)
+        self._sources = sources
         self._sent: OrderedDict[UUID, tuple[str, Namespace | str | None]] = OrderedDict()
-        self._remember = remember
+        self._remember = positive(remember, "remember")
         self._lock = threading.Lock()
 
     def on_chat_model_start(
@@ -85,9 +89,9 @@ class ContextPilotCallbackHandler(BaseCallbackHandler):
             return
         sent, namespace = noted
         try:
-            usage = usage_of_result(response)
+            usage = usage_of_result(response) or Usage()  # an answer without a report is one that reported nothing
             # A report is one request's: the first that it fits.
-            _ = usage and any(adapter.learn(sent, usage, namespace=namespace) for adapter in self._adapters)
+            any(adapter.learn(sent, usage, namespace=namespace) for adapter in self._adapters)
         except Exception as error:  # noqa: BLE001  an answer is there; it must reach the caller
             self._failed(error)
 
@@ -95,6 +99,11 @@ class ContextPilotCallbackHandler(BaseCallbackHandler):
         """A model has failed."""
         with self._lock:
             self._sent.pop(run_id, None)
+
+    @property
+    def _adapters(self) -> list[Adapter]:
+        """Those in use now: a setting that is changed makes another."""
+        return [source.adapter if isinstance(source, Piloted) else source for source in self._sources]
 
     def _note(self, run_id: UUID, metadata: dict[str, Any] | None, text: Callable[[], str]) -> None:
         try:
@@ -112,3 +121,11 @@ class ContextPilotCallbackHandler(BaseCallbackHandler):
             self._adapters[0].failed(error)
         except Exception:  # noqa: BLE001  counted; LangChain would log it for each request
             return
+
+
+def _check(source: object) -> None:
+    if isinstance(source, Piloted | Adapter):
+        return
+    if any(kind.__name__ == "ContextPilotMiddleware" for kind in type(source).__mro__):  # which may not be installed
+        raise SettingsError("the middleware learns by itself, without a handler; for chains, " + _GIVE)
+    raise SettingsError(f"{_GIVE}, not {type(source).__name__}")

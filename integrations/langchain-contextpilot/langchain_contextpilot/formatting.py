@@ -13,6 +13,7 @@ from contextpilot_rag.prompt.render import render_documents
 from langchain_core.documents import Document
 from langchain_core.prompts import BasePromptTemplate
 
+from ._checking import prompt_checked
 from ._placing import mark_of, shown
 
 
@@ -26,11 +27,15 @@ def format_docs(documents: Sequence[Document], document_prompt: BasePromptTempla
         documents: in prompt order. Those without text are passed over.
         document_prompt: the retriever's, if it has one.
 
+    Raises:
+        SettingsError: a document prompt that is none.
+
     >>> print(format_docs([Document("Slices count from zero.", id="x", metadata={"score": 0.7})]))
     <documents>
     [1] Slices count from zero.
     </documents>
     """
+    prompt_checked(document_prompt)
     blocks: list[str] = []
     echoed: list[tuple[int, str]] = []
     for document in documents:
@@ -53,10 +58,14 @@ def order_hint(documents: Sequence[Document], document_prompt: BasePromptTemplat
         documents: as for `format_docs`.
         document_prompt: the retriever's, if it has one.
 
+    Raises:
+        SettingsError: a document prompt that is none.
+
     >>> ranked = [Document(text, metadata={"contextpilot": {"rank": rank}}) for text, rank in [("a", 1), ("b", 0)]]
     >>> order_hint(ranked)
     'Order of relevance, best first: [2] > [1]'
     """
+    prompt_checked(document_prompt)
     marks = [mark_of(document) for document in documents if shown(document, document_prompt) is not None]
     if not all(mark.get("hint", True) for mark in marks):
         return ""

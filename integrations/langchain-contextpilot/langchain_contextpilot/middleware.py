@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
-from contextpilot_rag import ContextPilot, Namespace
+from contextpilot_rag import ContextPilot, Namespace, Usage
 from contextpilot_rag.adapter import Adapter, PilotLike
 from contextpilot_rag.conversation import Conversation, TurnPrompt, left_out
+from contextpilot_rag.errors import SettingsError
 from contextpilot_rag.intake import namespace_of
 from contextpilot_rag.prompt.render import OPEN
 from contextpilot_rag.settings import RequestOptions
@@ -23,19 +24,22 @@ from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.prompts import BasePromptTemplate
 from langchain_core.retrievers import RetrieverLike
-from langchain_core.runnables import RunnableConfig, ensure_config
+from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 from langgraph.runtime import Runtime
 from typing_extensions import NotRequired, Unpack
 
-from ._config import namespace_in
+from ._checking import check_names, positive, prompt_checked, switch, tools_checked
+from ._config import NamespaceLike, named, namespace_in, required
 from ._messages import last_question, plain, text_of, text_of_content
-from ._placing import Found, by_relevance, found
+from ._placing import Found, found
 from ._repeats import without_repeats
 from ._usage import usage_of_message
-from .retrievers import ContextPilotRetriever
 from .turns import as_sent, mended, note_of_turn, noted, turn_message
 
 Update = dict[str, Any]
+
+_OWN = "retriever pilot namespace require_namespace document_prompt tools retrieve_if salt remember".split()
+_SETTINGS = (*_OWN, *RequestOptions.__annotations__)
 
 
 class ContextPilotState(AgentState[Any]):
@@ -69,15 +73,19 @@ class ContextPilotMiddleware(Base):
         retriever: any retriever; None: only tools' results are looked at.
         pilot: a `ContextPilot` or `AsyncContextPilot` to share, an index or its address, or None: an index of its own
             in this process.
-        namespace: what may share cached prefixes; None: the pilot's. ``contextpilot_namespace`` in ``configurable`` or
-            ``metadata`` of a request's config names another.
+        namespace: what may share cached prefixes: a `Namespace`, or a tenant's name, number or UUID; None: the pilot's.
+            ``contextpilot_namespace`` in ``configurable`` or ``metadata`` of a request's config names another.
+        require_namespace: whether a request that no namespace is named for is an error.
         document_prompt: renders a document; None: its content.
         tools: whether results of tools that repeat what stands before get location hints; or the names of those tools.
+        retrieve_if: whether documents are to be retrieved for a question; None: always. What it raises passes.
+        salt: send the namespace's cache salt; False, for models that cannot: their engine may share between namespaces.
         remember: turns under way that an engine's report can be matched to; the oldest go.
         **options: settings for every request: order, min_gain, ...
 
     Raises:
-        SettingsError: an unknown setting, index or namespace, or a value that a setting cannot have.
+        SettingsError: an unknown setting, index or namespace, or a value that a setting cannot have; for a request a
+            namespace that is none, or that its model cannot send a salt for.
 
     >>> from langchain_core.runnables import RunnableLambda
     >>> retriever = RunnableLambda(lambda question: [Document("Slices count from zero.")])
@@ -93,24 +101,32 @@ class ContextPilotMiddleware(Base):
 
     state_schema = ContextPilotState
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  all but one by name
         self,
         retriever: RetrieverLike | None = None,
         *,
         pilot: PilotLike = None,
-        namespace: Namespace | str | None = None,
+        namespace: NamespaceLike | None = None,
+        require_namespace: bool = False,
         document_prompt: BasePromptTemplate[str] | None = None,
         tools: bool | Collection[str] = True,
+        retrieve_if: Callable[[str], bool] | None = None,
+        salt: bool = True,
         remember: int = 256,
         **options: Unpack[RequestOptions],
     ) -> None:
         super().__init__()
-        self._retriever = retriever
-        self._adapter = Adapter(pilot, namespace=namespace, **options)
-        self._document_prompt = document_prompt
-        self._deduplicated = tools if isinstance(tools, bool) else frozenset(tools)
+        check_names(options, _SETTINGS, type(self).__name__)
+        self._retriever = _retriever(retriever)
+        self._adapter = Adapter(pilot, namespace=named(namespace), **options)
+        self._document_prompt = prompt_checked(document_prompt)
+        self._deduplicated = tools_checked(tools)
+        if retrieve_if is not None and not callable(retrieve_if):
+            raise SettingsError(f"retrieve_if is called with the question, but {retrieve_if!r} cannot be")
+        self._retrieve_if = retrieve_if
+        self._salt, self._required = switch(salt, "salt"), switch(require_namespace, "require_namespace")
         self._under_way: OrderedDict[str, TurnPrompt] = OrderedDict()
-        self._remember = max(1, remember)
+        self._remember = positive(remember, "remember")
         self._lock = threading.Lock()
 
     @property
@@ -131,11 +147,13 @@ class ContextPilotMiddleware(Base):
     ) -> Update | None:
         """Retrieve for the user's question, and put the documents into the user's message."""
         config = ensure_config(config)
+        space = self._namespace(config)
         asked = self._asked(state)
         if asked is None or self._retriever is None:
-            return self._update(state, config)
-        documents = self._retriever.invoke(text_of(asked[1]), config)
-        return self._update(state, config, self._with_documents(state["messages"], asked, documents, config))
+            return self._update(state, space)
+        question = text_of(asked[1])
+        documents = self._retriever.invoke(question, config) if self._wanted(question) else []
+        return self._update(state, space, self._with_documents(state["messages"], asked, documents, space))
 
     async def abefore_agent(
         self,
@@ -145,11 +163,13 @@ class ContextPilotMiddleware(Base):
     ) -> Update | None:
         """As `before_agent`, awaiting the retriever."""
         config = ensure_config(config)
+        space = self._namespace(config)
         asked = self._asked(state)
         if asked is None or self._retriever is None:
-            return self._update(state, config)
-        documents = await self._retriever.ainvoke(text_of(asked[1]), config)
-        return self._update(state, config, self._with_documents(state["messages"], asked, documents, config))
+            return self._update(state, space)
+        question = text_of(asked[1])
+        documents = await self._retriever.ainvoke(question, config) if self._wanted(question) else []
+        return self._update(state, space, self._with_documents(state["messages"], asked, documents, space))
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Handler) -> Answer:
         """Send what stands in the state, without what tools' results repeat, and learn from the engine's report."""
@@ -172,40 +192,37 @@ class ContextPilotMiddleware(Base):
             return None
         return asked if text_of(asked[1]).strip() else None
 
+    def _wanted(self, question: str) -> bool:
+        return self._retrieve_if is None or bool(self._retrieve_if(question))
+
     def _update(
-        self, state: ContextPilotState, config: RunnableConfig, message: HumanMessage | None = None
+        self, state: ContextPilotState, namespace: Namespace | str | None, message: HumanMessage | None = None
     ) -> Update | None:
         update: Update = {} if message is None else {"messages": [message]}
-        try:
-            named = self._namespace(config)
-            space = None if named is None else namespace_of(named)
-            fields = [] if space is None else [space.tenant, space.model, space.corpus]
-            if fields != (state.get("contextpilot_space") or []):
-                update["contextpilot_space"] = fields
-        except Exception as error:  # noqa: BLE001  fails open: the request goes out all the same
-            self._adapter.failed(error)
+        space = None if namespace is None else namespace_of(namespace)
+        fields = [] if space is None else [space.tenant, space.model, space.corpus]
+        if fields != (state.get("contextpilot_space") or []):
+            update["contextpilot_space"] = fields
         return update or None
 
     def _namespace(self, config: RunnableConfig) -> Namespace | str | None:
-        named = namespace_in(config.get("configurable"), config.get("metadata"))
-        return self._adapter.namespace if named is None else named
+        space = namespace_in(config.get("configurable"), config.get("metadata"))
+        return required(space, self._adapter.namespace, required=self._required)
 
     def _with_documents(
         self,
         messages: Sequence[BaseMessage],
         question: tuple[int, HumanMessage],
         documents: Sequence[Document],
-        config: RunnableConfig,
+        namespace: Namespace | str | None,
     ) -> HumanMessage | None:
         """The user's message with the documents in it; None if there are none."""
         place, asked = question
         last = asked.content if isinstance(asked.content, str) else ""  # parts of a message follow by themselves
         try:
-            if isinstance(self._retriever, ContextPilotRetriever):  # it has aligned them, for a prompt of their own
-                documents = by_relevance(documents)
             given = self._found(documents)
             try:
-                talk = self._conversation(messages[:place], self._namespace(config))
+                talk = self._conversation(messages[:place], namespace)
                 sent, prompt = self._adapter.turn(talk, given.texts, last)
                 text = str(sent[-1].get("content"))
             except Exception as error:  # noqa: BLE001  fails open: the documents in full
@@ -248,7 +265,8 @@ class ContextPilotMiddleware(Base):
 
     def _sent(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         """The request as it is sent; if something fails, as it came, but for what did not."""
-        for step in (self._with_salt, self._mended, self._without_repeats):
+        request = self._with_salt(request)  # tenants are kept apart, or nothing is sent
+        for step in (self._mended, self._without_repeats):
             try:
                 request = step(request)
             except Exception as error:  # noqa: BLE001  fails open: the request goes out without it
@@ -284,9 +302,14 @@ class ContextPilotMiddleware(Base):
     def _with_salt(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         """With the namespace's cache salt, for a model that can send one."""
         space: Any = request.state.get("contextpilot_space")
-        salt = self._adapter.pilot.extra_body(Namespace(*space) if space else None)
-        if not salt or not hasattr(request.model, "extra_body"):
+        salt = self._adapter.pilot.extra_body(Namespace(*space) if space else self._adapter.namespace)
+        if not salt or not self._salt:
             return request
+        if not hasattr(request.model, "extra_body"):
+            raise SettingsError(
+                f"{type(request.model).__name__} has no extra_body that could carry the namespace's cache salt; "
+                "ContextPilotMiddleware(..., salt=False) does without, if nothing has to be kept apart in its engine"
+            )
         own, asked = request.model.extra_body or {}, request.model_settings.get("extra_body") or {}
         return request.override(model_settings={**request.model_settings, "extra_body": {**own, **asked, **salt}})
 
@@ -297,12 +320,18 @@ class ContextPilotMiddleware(Base):
         if prompt is None:
             return
         try:
-            usage = next(filter(None, map(usage_of_message, _answers(answer))), None)
-            if usage is not None:
-                prompt.sent.prompt_bytes = 0 if request.tools else _size(request)  # tools are tokens that we don't see
-                self._adapter.pilot.observe(prompt, usage)
+            usage = next(filter(None, map(usage_of_message, _answers(answer))), Usage())  # nothing reported counts, too
+            prompt.sent.prompt_bytes = 0 if request.tools else _size(request)  # tools are tokens that we don't see
+            self._adapter.pilot.observe(prompt, usage)
         except Exception as error:  # noqa: BLE001  fails open: an answer is there, it must reach the caller
             self._adapter.failed(error)
+
+
+def _retriever(given: Any) -> RetrieverLike | None:  # noqa: ANN401
+    if given is None or isinstance(given, Runnable):
+        return given
+    hint = "; RunnableLambda makes one of a function" if callable(given) else ""
+    raise SettingsError(f"retriever is a LangChain retriever, or None, not {type(given).__name__}{hint}")
 
 
 def _answers(answer: Answer) -> list[BaseMessage]:

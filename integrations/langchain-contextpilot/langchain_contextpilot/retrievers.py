@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from contextpilot_rag import Namespace
-from contextpilot_rag.errors import SettingsError
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever, RetrieverLike
 from langchain_core.runnables import RunnableConfig, ensure_config, patch_config
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from ._asking import asking
-from ._config import namespace_in
+from ._checking import positive
 from ._piloted import Piloted
 
 _MOST = 32  # times as many documents as are wanted are asked for at most
@@ -35,7 +34,8 @@ class ContextPilotRetriever(Piloted, BaseRetriever):
         pilot: see `Piloted`, as for all other settings.
 
     Raises:
-        SettingsError: an unknown index or namespace, or a value that a setting cannot have.
+        SettingsError: an unknown setting, index or namespace, or a value that a setting cannot have; for a request a
+            namespace or ``k`` that is none.
 
     >>> from langchain_core.runnables import RunnableLambda
     >>> lists = iter([["Slices.", "Steps."], ["Copies.", "Steps.", "Slices.", "Steps."]])
@@ -45,6 +45,8 @@ class ContextPilotRetriever(Piloted, BaseRetriever):
     >>> [(document.page_content, document.metadata["contextpilot"]["rank"]) for document in tuesday]
     [('Slices.', 2), ('Steps.', 1), ('Copies.', 0)]
     """
+
+    model_config = ConfigDict(validate_assignment=True)
 
     base_retriever: RetrieverLike
     k: int | None = Field(default=None, ge=1)
@@ -76,6 +78,7 @@ class ContextPilotRetriever(Piloted, BaseRetriever):
         **kwargs: Any,  # noqa: ANN401
     ) -> list[Document]:
         config, wanted, ask_for = self._request(given_config, run_manager, k)
+        space = self._named(config, run_manager)  # said before anything is asked
         while True:
             base, extra = self._base(ask_for)
             documents = base.invoke(query, config, **kwargs, **extra)
@@ -83,7 +86,7 @@ class ContextPilotRetriever(Piloted, BaseRetriever):
             if more is None:
                 break
             ask_for = more
-        return list(self._place(documents, query, self._space(config, run_manager), wanted))
+        return list(self._place(documents, query, space, wanted))
 
     async def _aget_relevant_documents(
         self,
@@ -95,6 +98,7 @@ class ContextPilotRetriever(Piloted, BaseRetriever):
         **kwargs: Any,  # noqa: ANN401
     ) -> list[Document]:
         config, wanted, ask_for = self._request(given_config, run_manager, k)
+        space = self._named(config, run_manager)  # said before anything is asked
         while True:
             base, extra = self._base(ask_for, waiting=True)
             documents = await base.ainvoke(query, config, **kwargs, **extra)
@@ -102,7 +106,7 @@ class ContextPilotRetriever(Piloted, BaseRetriever):
             if more is None:
                 break
             ask_for = more
-        return list(await self._aplace(documents, query, self._space(config, run_manager), wanted))
+        return list(await self._aplace(documents, query, space, wanted))
 
     def _request(
         self,
@@ -111,8 +115,8 @@ class ContextPilotRetriever(Piloted, BaseRetriever):
         k: int | None,
     ) -> tuple[RunnableConfig, int | None, int | None]:
         """The base's config, how many documents are wanted, and how many to ask for."""
-        if k is not None and (type(k) is not int or k < 1):
-            raise SettingsError(f"k must be a positive int, not {k!r}")
+        if k is not None:
+            positive(k, "k")
         config = patch_config(given or ensure_config(), callbacks=run_manager.get_child())
         wanted = self.k if k is None else k
         return config, wanted, None if wanted is None else wanted + self.over_fetch
@@ -132,9 +136,9 @@ class ContextPilotRetriever(Piloted, BaseRetriever):
             return None
         return asked_for * 2
 
-    def _space(
+    def _named(
         self,
         config: RunnableConfig,
         run_manager: CallbackManagerForRetrieverRun | AsyncCallbackManagerForRetrieverRun,
     ) -> Namespace | str | None:
-        return namespace_in(config.get("configurable"), run_manager.metadata)
+        return self._space(config.get("configurable"), run_manager.metadata)

@@ -7,12 +7,13 @@ should what its location hint points to be cut from the history, it is given in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from contextpilot_rag.adapter import labelled
 from contextpilot_rag.conversation import TurnPrompt
 from contextpilot_rag.dedup.units import normal
+from contextpilot_rag.errors import InputError
 from contextpilot_rag.prompt.hints import LOCATION_HINT, label
 from contextpilot_rag.prompt.parse import read_user
 from contextpilot_rag.prompt.render import OPEN, render_documents
@@ -55,8 +56,10 @@ def note_of_turn(given: Found, prompt: TurnPrompt) -> Note:
         if number in prompt.again:
             block["text"] = texts[number].text
         blocks.append(block)
-    others = [{"rank": rank, "id": one.id, "metadata": _storable(without_mark(one.metadata))}
-              for rank, one in ((rank, given.documents[rank]) for rank in given.others)]  # fmt: skip
+    others = [
+        {"rank": given.rank(place), "id": one.id, "metadata": _storable(without_mark(one.metadata))}
+        for place, one in ((place, given.documents[place]) for place in given.others)
+    ]
     return {"blocks": blocks, **({"others": others} if others else {})}
 
 
@@ -74,11 +77,14 @@ def as_sent(message: BaseMessage) -> Content:
     return head_of(content)
 
 
-def sources(messages: BaseMessage | Sequence[BaseMessage]) -> dict[int, Document]:
+def sources(messages: Mapping[str, Any] | BaseMessage | Sequence[BaseMessage]) -> dict[int, Document]:
     r"""What the labels in an agent's messages stand for: for a citation ``[3]``, the document of label 3.
 
     Args:
-        messages: of the agent's state, or one of them.
+        messages: the agent's state, its messages, or one of them. As OpenAI's dicts they have lost what was noted.
+
+    Raises:
+        InputError: something else.
 
     >>> note = {"question": "Why?", "blocks": [{"label": 1, "rank": 0, "id": "a", "metadata": {"page": 7}}]}
     >>> asked = "<documents>\n[1] Slices.\n</documents>\n\nWhy?"
@@ -86,7 +92,7 @@ def sources(messages: BaseMessage | Sequence[BaseMessage]) -> dict[int, Document
     {1: Document(id='a', metadata={'page': 7}, page_content='Slices.')}
     """
     cited: dict[int, Document] = {}
-    for message in [messages] if isinstance(messages, BaseMessage) else messages:
+    for message in _messages_of(messages):
         texts = {number: text for number, text in _standing(message)[0] if text is not None}
         for number, block in _blocks(noted(message)).items():
             text = block.get("text", texts.get(number))
@@ -96,6 +102,23 @@ def sources(messages: BaseMessage | Sequence[BaseMessage]) -> dict[int, Document
                     metadata[KEY] = {"duplicates": block["duplicates"]}
                 cited[number] = Document(page_content=text, id=block.get("id"), metadata=metadata)
     return cited
+
+
+def _messages_of(given: object) -> list[BaseMessage]:
+    if isinstance(given, BaseMessage):
+        return [given]
+    found = given.get("messages") if isinstance(given, Mapping) else given
+    if not isinstance(found, Iterable) or isinstance(found, str | bytes | Mapping):
+        got = f"a mapping with {list(given)}" if isinstance(given, Mapping) else type(given).__name__
+        raise InputError(f"sources takes an agent's state or its messages, not {got}")
+    messages: list[Any] = list(found)
+    for message in messages:
+        if not isinstance(message, BaseMessage):
+            raise InputError(
+                f"sources takes LangChain's messages, not {type(message).__name__}: what was noted about the documents "
+                "stands in their additional_kwargs (to store them: langchain_core.messages.messages_to_dict)"
+            )
+    return messages
 
 
 def mended(messages: Sequence[BaseMessage]) -> list[BaseMessage]:

@@ -18,3 +18,16 @@ def _nothing_from_outside(monkeypatch):
             monkeypatch.delenv(name)
     monkeypatch.setenv("LANGSMITH_TRACING", "false")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+@pytest.fixture(params=["sync", "async"])
+def ask(request):
+    """Asks a retriever, both ways."""
+
+    async def asynchronously(retriever, *args, **kwargs):
+        return await retriever.ainvoke(*args, **kwargs)
+
+    async def synchronously(retriever, *args, **kwargs):
+        return retriever.invoke(*args, **kwargs)
+
+    return asynchronously if request.param == "async" else synchronously

@@ -15,7 +15,12 @@ from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 from langchain_core.runnables import RunnableLambda
 from langchain_stage import Broken, chat
 
-from langchain_contextpilot import ContextPilotCallbackHandler, ContextPilotCompressor, format_docs
+from langchain_contextpilot import (
+    ContextPilotCallbackHandler,
+    ContextPilotCompressor,
+    ContextPilotMiddleware,
+    format_docs,
+)
 
 USAGE = {"input_tokens": 90, "output_tokens": 2, "total_tokens": 92, "input_token_details": {"cache_read": 40}}
 RAW = {"prompt_tokens": 90, "prompt_tokens_details": {"cached_tokens": 40}}
@@ -104,7 +109,27 @@ def test_the_same_prompt_in_two_namespaces(engine, compressor, where):
 def test_a_model_that_takes_texts(compressor):
     model = FakeListLLM(responses=["x"], callbacks=[ContextPilotCallbackHandler(compressor)])
     assert model.invoke(prompt_of(compressor)) == "x"
-    assert compressor.pilot.stats().observed == 0
+    stats = compressor.pilot.stats()
+    assert (stats.observed, stats.cached_not_reported) == (1, 1)
+
+
+async def test_a_stream_without_a_report_counts_as_not_reported(engine, compressor):
+    config = {"callbacks": [ContextPilotCallbackHandler(compressor)]}
+    model = chat(engine, stream_usage=False)
+    list(model.stream(prompt_of(compressor), config))
+    _ = [chunk async for chunk in model.astream(prompt_of(compressor), config)]
+    stats = compressor.pilot.stats()
+    assert (stats.observed, stats.cached_not_reported, stats.reported_prompt_tokens) == (2, 2, 0)
+
+
+def test_a_setting_that_is_changed_loses_no_report(engine, compressor):
+    """Another namespace, another order: the handler goes on to learn, of copies in other namespaces, too."""
+    handler = ContextPilotCallbackHandler(compressor)
+    compressor.order = "throughput"
+    copies = [compressor, compressor.model_copy(update={"namespace": "globex"})]
+    for number, one in enumerate(copies):
+        chat(engine).invoke(prompt_of(one, f"{number}?"), {"callbacks": [handler]})
+    assert compressor.pilot.stats().observed == 2
 
 
 @pytest.mark.parametrize("on_error", ["open", "raise"])
@@ -133,6 +158,11 @@ def test_what_is_remembered_is_bounded(compressor):
     assert len(handler._sent) == 3
     handler.on_llm_error(ValueError(), run_id=runs[-1])
     assert len(handler._sent) == 2
+
+
+def test_the_middleware_needs_none():
+    with pytest.raises(SettingsError, match="the middleware learns by itself"):
+        ContextPilotCallbackHandler(ContextPilotMiddleware())
 
 
 @pytest.mark.parametrize("wrong", [(), (ContextPilot(),), ("retriever",)])

@@ -6,6 +6,7 @@ import copy
 
 import pytest
 from contextpilot_rag import ContextPilot
+from contextpilot_rag.errors import SettingsError
 from contextpilot_rag.retrieval.words import words
 from langchain_classic.retrievers import ContextualCompressionRetriever, EnsembleRetriever
 from langchain_classic.retrievers.document_compressors import DocumentCompressorPipeline
@@ -121,3 +122,23 @@ async def test_namespaces_from_the_config(ask):
     placed = await ask(chain, "?", {"configurable": {"contextpilot_namespace": "globex"}})
     assert [one.metadata["contextpilot"]["rank"] for one in placed] == [0, 1]
     assert compressor.pilot.stats().namespaces == 2
+
+
+@pytest.mark.parametrize("wrong", ["", True, 1.5])
+async def test_a_namespace_that_is_none_is_an_error(ask, wrong):
+    compressor = ContextPilotCompressor()
+    retriever = in_a_retriever(returning([SLICES, STEPS], [SLICES, STEPS]), compressor)
+    config = {"metadata": {"contextpilot_namespace": wrong}}
+    with pytest.raises(SettingsError, match="contextpilot_namespace in the request's config"):
+        await ask(retriever, "?", config)
+    assert compressor.failures == 0
+
+
+async def test_a_namespace_that_is_required(ask):
+    """For those who cannot be sure that LangChain hands their "configurable" on: here it does not."""
+    compressor = ContextPilotCompressor(require_namespace=True)
+    lists = [[SLICES, STEPS] for _ in range(3)]
+    retriever = in_a_retriever(returning(*lists), compressor)
+    with pytest.raises(SettingsError, match="a namespace is required"):
+        await ask(retriever, "?")
+    assert len(await ask(retriever, "?", {"metadata": {"contextpilot_namespace": 2}})) == 2

@@ -7,11 +7,11 @@ import json
 
 import pytest
 from contextpilot_rag import ContextPilot, expand
-from contextpilot_rag.errors import IndexFailed, SettingsError
+from contextpilot_rag.errors import IndexFailed, InputError, SettingsError
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage, messages_from_dict, messages_to_dict
 from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import RunnableLambda
 from langchain_hooks import LONG, answer, found, request, returning, sent, turn
@@ -21,6 +21,7 @@ from langgraph.runtime import Runtime
 
 from langchain_contextpilot import ContextPilotMiddleware, ContextPilotRetriever, sources
 
+KEY = "contextpilot_namespace"
 texts = st.text(st.characters(), max_size=30) | st.sampled_from(
     ["a", "a ", "", "[1] a", "(given above)", "</documents>", "<documents>\n[1] x\n</documents>", *LONG.values()]
 )
@@ -166,10 +167,100 @@ def test_failures_are_raised_where_that_is_asked_for():
     middleware = ContextPilotMiddleware(returning(found("a")), pilot=ContextPilot(Broken(), on_error="raise"))
     with pytest.raises(IndexFailed):
         turn(middleware, [], "?")
-    with pytest.raises(SettingsError):
-        ContextPilotMiddleware(order="best")
-    with pytest.raises(SettingsError):
-        ContextPilotMiddleware(pilot="http://index:8765")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"order": "best"}, "order: 'best' is none of"),
+        ({"pilot": "http://index:8765"}, "unknown index"),
+        ({"retriever": "x"}, "a LangChain retriever, or None, not str"),
+        ({"retriever": lambda _: []}, "RunnableLambda makes one of a function"),
+        ({"tools": "search"}, r"names of tools such as \['search'\]"),
+        ({"tools": None}, "tools is True, False"),
+        ({"tools": [7]}, "tools is True, False"),
+        ({"document_prompt": "{page_content}"}, "not str: PromptTemplate.from_template"),
+        ({"document_prompt": 7}, "document_prompt is a prompt template, not int"),
+        ({"retrieve_if": "always"}, "retrieve_if is called with the question"),
+        ({"salt": "secret"}, "salt is True or False"),
+        ({"require_namespace": 1}, "require_namespace is True or False"),
+        ({"remember": 0}, "remember must be a positive int"),
+        ({"namespace": ""}, "namespace: a namespace's name must not be empty"),
+        ({"namespce": "x"}, "did you mean 'namespace'"),
+        ({"name_space": "x"}, "did you mean 'namespace'"),
+        ({"base_retriever": None}, "did you mean 'retriever'"),
+        ({"pilots": None}, "did you mean 'pilot'"),
+        ({"dedup": "off"}, r"pilot=ContextPilot\(dedup=...\)"),
+        ({"zzz": 1}, "settings are document_prompt, echo"),
+    ],
+)
+def test_what_cannot_be_is_said_when_it_is_made(wrong, said):
+    with pytest.raises(SettingsError, match=said):
+        ContextPilotMiddleware(**wrong)
+
+
+async def test_who_is_not_asked_about_documents_gets_none():
+    middleware = ContextPilotMiddleware(
+        returning(found("slices")), retrieve_if=lambda question: "thanks" not in question.lower()
+    )
+    messages = [*turn(middleware, [], "What is a slice?"), AIMessage("A part [1].")]
+    messages = turn(middleware, messages, "Thanks!")
+    assert messages[2] == HumanMessage("Thanks!", id="message-2")
+    state = {"messages": [HumanMessage("No, thanks", id="1")]}
+    assert await middleware.abefore_agent(state, Runtime()) is None
+    again = turn(middleware, [*messages, AIMessage("You're welcome.")], "And a part of it?")
+    assert again[-1].content == "<documents>\n[1] (given above)\n</documents>\n\nAnd a part of it?"
+    forged = turn(middleware, [], "<documents>\n[1] thanks\n</documents>")[0].content
+    assert forged == "\n\n<documents>\n[1] thanks\n</documents>"
+
+
+def test_sources_of_a_state():
+    messages = turn(ContextPilotMiddleware(returning(found("slices"))), [], "?")
+    assert sources({"messages": messages}) == sources(messages) == sources(messages[0]) != {}
+    stored = messages_from_dict(messages_to_dict(messages))
+    assert sources(stored) == sources(messages)
+    for wrong, said in [
+        ([{"role": "user", "content": "?"}], "LangChain's messages, not dict.*messages_to_dict"),
+        ({"answer": 1}, r"a mapping with \['answer'\]"),
+        ("?", "not str"),
+        (None, "not NoneType"),
+        (7, "not int"),
+    ]:
+        with pytest.raises(InputError, match=said):
+            sources(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["", True, 1.5, b"acme", ["acme"], {"tenant": "acme"}])
+async def test_a_namespace_that_is_none_is_an_error(wrong):
+    """Whoever names a tenant never ends up among everybody, whatever `on_error` says."""
+
+    def fail(_):
+        raise AssertionError
+
+    for middleware in (ContextPilotMiddleware(RunnableLambda(fail)), ContextPilotMiddleware()):
+        state = {"messages": [HumanMessage("?", id="1")]}
+        for config in ({"configurable": {KEY: wrong}}, {"metadata": {KEY: wrong}}):
+            with pytest.raises(SettingsError, match=KEY):
+                middleware.before_agent(state, Runtime(), config)
+            with pytest.raises(SettingsError, match=KEY):
+                await middleware.abefore_agent(state, Runtime(), config)
+        assert middleware.failures == 0
+
+
+def test_a_namespace_that_is_required():
+    middleware = ContextPilotMiddleware(require_namespace=True)
+    state = {"messages": [HumanMessage("?", id="1")]}
+    with pytest.raises(SettingsError, match="a namespace is required"):
+        middleware.before_agent(state, Runtime(), {})
+    assert middleware.before_agent(state, Runtime(), {"metadata": {KEY: 2}}) == {"contextpilot_space": ["2", "", ""]}
+    named = ContextPilotMiddleware(require_namespace=True, namespace="acme")
+    assert named.before_agent(state, Runtime(), {}) == {"contextpilot_space": ["acme", "", ""]}
+
+
+def test_the_constructors_namespace_has_its_salt_whatever_the_state_says():
+    model = ChatOpenAI(base_url="http://127.0.0.1:9/v1", api_key="none")
+    middleware = ContextPilotMiddleware(namespace=7)
+    assert sent(middleware, [], model=model).model_settings == {"extra_body": middleware.pilot.extra_body("7")}
 
 
 def test_a_document_prompt_and_documents_without_text():
@@ -205,7 +296,11 @@ def test_the_salt_follows_the_namespace():
     salt = middleware.pilot.extra_body("acme")
     seen = sent(middleware, state["messages"], model=model, state=state, model_settings={"stop": ["x"]})
     assert seen.model_settings == {"stop": ["x"], "extra_body": {"top_k": 1, **salt}}
-    assert sent(middleware, state["messages"], state=state).model_settings == {}  # this model knows no extra_body
+    with pytest.raises(SettingsError, match="FakeListChatModel has no extra_body"):  # nothing goes out without a salt
+        sent(middleware, state["messages"], state=state)
+    without = ContextPilotMiddleware(salt=False)
+    for other in ({}, {"model": model}):
+        assert sent(without, state["messages"], state=state, **other).model_settings == {}
     back = middleware.before_agent({**state, "messages": [HumanMessage("?", id="2")]}, Runtime(), {})
     assert back["contextpilot_space"] == []
     assert sent(middleware, [], model=model, state=back).model_settings == {}
@@ -233,7 +328,7 @@ async def test_usage_is_learnt():
     await middleware.awrap_model_call(request(messages), asked)
     middleware.wrap_model_call(request([HumanMessage("somebody else's")]), lambda _: answer(1))
     stats = middleware.pilot.stats()
-    assert (stats.observed, stats.reported_cached_tokens) == (2, 80)
+    assert (stats.observed, stats.cached_not_reported, stats.reported_cached_tokens) == (3, 1, 80)
     for _ in range(5):
         turn(middleware, messages, "?")
     assert len(middleware._under_way) <= 2

@@ -7,7 +7,7 @@ import json
 import logging
 
 import pytest
-from contextpilot_rag import AsyncContextPilot, ContextPilot, Namespace
+from contextpilot_rag import AsyncContextPilot, ContextPilot
 from contextpilot_rag.errors import IndexFailed, SettingsError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,19 +35,6 @@ def returning(*lists):
 
 def ranks(documents):
     return [one.metadata["contextpilot"]["rank"] for one in documents]
-
-
-@pytest.fixture(params=["sync", "async"])
-def ask(request):
-    """Asks a retriever, both ways."""
-
-    async def asynchronously(retriever, *args, **kwargs):
-        return await retriever.ainvoke(*args, **kwargs)
-
-    async def synchronously(retriever, *args, **kwargs):
-        return retriever.invoke(*args, **kwargs)
-
-    return asynchronously if request.param == "async" else synchronously
 
 
 async def test_what_was_sent_before_goes_first(ask):
@@ -164,41 +151,6 @@ async def test_what_a_document_prompt_shows_is_the_text(ask):
     shown = PromptTemplate.from_template("Page {page}: {page_content}")
     with_pages = ContextPilotRetriever(base_retriever=returning(found), document_prompt=shown)
     assert len(await ask(with_pages, "?")) == 2
-
-
-@pytest.mark.parametrize("where", ["configurable", "metadata", "own metadata"])
-async def test_namespaces_never_mix(ask, where):
-    first, second = [document("slices"), document("steps")], [document("steps"), document("slices")]
-    retriever = ContextPilotRetriever(base_retriever=returning(first, second, second))
-
-    async def asked(question, tenant):
-        if where == "own metadata":
-            retriever.metadata = {"contextpilot_namespace": tenant}
-            return await ask(retriever, question)
-        return await ask(retriever, question, {where: {"contextpilot_namespace": tenant}})
-
-    await asked("1", "acme")
-    assert ranks(await asked("2", "globex")) == [0, 1]
-    assert ranks(await asked("3", "acme")) == [1, 0]
-    assert retriever.pilot.stats().namespaces == 2
-
-
-async def test_the_constructors_namespace_is_the_default(ask):
-    first, second = [document("slices"), document("steps")], [document("steps"), document("slices")]
-    pilot = ContextPilot()
-    await ask(ContextPilotRetriever(base_retriever=returning(first), pilot=pilot, namespace="acme"), "1")
-    for namespace, expected in [(Namespace("acme", corpus="x"), [0, 1]), (None, [0, 1]), ("acme", [1, 0])]:
-        retriever = ContextPilotRetriever(base_retriever=returning(second), pilot=pilot, namespace=namespace)
-        assert ranks(await ask(retriever, "2")) == expected
-
-
-async def test_a_namespace_that_is_none_leaves_the_documents_as_they_are(ask):
-    found = [document("steps"), document("slices")]
-    retriever = ContextPilotRetriever(base_retriever=returning(found))
-    for wrong in ("", 7):
-        placed = await ask(retriever, "?", {"configurable": {"contextpilot_namespace": wrong}})
-        assert [id(one) for one in placed] == [id(one) for one in found]
-    assert retriever.failures == 2
 
 
 async def test_callbacks_tags_metadata_and_configurable_reach_the_base(ask):
