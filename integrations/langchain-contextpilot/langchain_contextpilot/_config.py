@@ -10,6 +10,7 @@ from uuid import UUID
 from contextpilot_rag import Namespace
 from contextpilot_rag.errors import SettingsError
 from contextpilot_rag.intake import namespace_of
+from langchain_core.runnables import RunnableConfig, ensure_config
 
 NAMESPACE_KEY = "contextpilot_namespace"
 
@@ -46,10 +47,10 @@ def namespace_in(*places: Mapping[str, Any] | None) -> Namespace | str | None:
     """The namespace that a config names, or None.
 
     Args:
-        places: its ``configurable``, its ``metadata``; the first that names one counts.
+        places: its ``configurable``, its ``metadata``, and those of what it runs in.
 
     Raises:
-        SettingsError: a namespace that is none, or a key that is misspelt.
+        SettingsError: a namespace that is none, two that differ, or a key that is misspelt.
 
     >>> namespace_in({}, {"contextpilot_namespace": "acme"})
     'acme'
@@ -59,10 +60,23 @@ def namespace_in(*places: Mapping[str, Any] | None) -> Namespace | str | None:
         for key, value in (place or {}).items():
             if key == NAMESPACE_KEY:
                 space = named(value, f"{NAMESPACE_KEY} in the request's config")
+                if found is not None and space is not None and namespace_of(space) != namespace_of(found):
+                    raise SettingsError(f"the request's config names two namespaces: {found!r} and {space!r}")
                 found = space if found is None else found
             elif _misspelt(key):
                 raise SettingsError(f"unknown key {key!r} in the request's config; did you mean {NAMESPACE_KEY!r}?")
     return found
+
+
+def full_config(config: RunnableConfig | None) -> RunnableConfig:
+    """A request's config, and what it says nothing of from the chain that it runs in. Its own namespace counts."""
+    given, full = config or {}, ensure_config(config)
+    space = namespace_in(given.get("configurable"), given.get("metadata"))
+    if space is not None:
+        for place in (full["configurable"], full["metadata"]):  # copies
+            if NAMESPACE_KEY in place:
+                place[NAMESPACE_KEY] = space
+    return full
 
 
 def required(

@@ -114,9 +114,14 @@ class Piloted(BaseModel):
         prompt = await self._adapter.aarrange(given.texts, question, namespace=namespace) if given else None
         return self._result(documents, given, prompt, k)
 
-    def _space(self, *places: Mapping[str, Any] | None) -> Namespace | str | None:
+    def _space(
+        self, *places: Mapping[str, Any] | None, default: Mapping[str, Any] | None = None
+    ) -> Namespace | str | None:
         """The namespace that a request's config names, or ours. The adapter knows none, so all copies can share it."""
-        return required(namespace_in(*places), named(self.namespace), required=self.require_namespace)
+        space = namespace_in(*places)
+        if space is None:
+            space = namespace_in(default)
+        return required(space, named(self.namespace), required=self.require_namespace)
 
     def _read(self, documents: Sequence[Document], k: int | None) -> Found | None:
         """The texts of the first k documents; None if something failed, or there is none."""

@@ -331,6 +331,7 @@ def _retriever(given: Any) -> RetrieverLike | None:  # noqa: ANN401
     if given is None or isinstance(given, Runnable):
         return given
     hint = "; RunnableLambda makes one of a function" if callable(given) else ""
+    hint = "; give its as_retriever()" if hasattr(given, "as_retriever") else hint
     raise SettingsError(f"retriever is a LangChain retriever, or None, not {type(given).__name__}{hint}")
 
 

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field
 
 from ._asking import asking
 from ._checking import positive
+from ._config import full_config
 from ._piloted import Piloted
 
 _MOST = 32  # times as many documents as are wanted are asked for at most
@@ -60,12 +61,12 @@ class ContextPilotRetriever(Piloted, BaseRetriever):
             config: ``configurable`` or ``metadata`` may have a ``contextpilot_namespace``.
             **kwargs: ``k``, and what the base takes.
         """
-        config = ensure_config(config)
+        config = full_config(config)
         return super().invoke(input, config, given_config=config, **kwargs)
 
     async def ainvoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:  # noqa: A002, ANN401
         """As `invoke`, awaiting the base and the index."""
-        config = ensure_config(config)
+        config = full_config(config)
         return await super().ainvoke(input, config, given_config=config, **kwargs)
 
     def _get_relevant_documents(
@@ -141,4 +142,6 @@ class ContextPilotRetriever(Piloted, BaseRetriever):
         config: RunnableConfig,
         run_manager: CallbackManagerForRetrieverRun | AsyncCallbackManagerForRetrieverRun,
     ) -> Namespace | str | None:
-        return self._space(config.get("configurable"), run_manager.metadata)
+        # The config of who called us; its callbacks, which is all that some of LangChain's classes hand on; our own.
+        places = config.get("configurable"), config.get("metadata"), run_manager.inheritable_metadata
+        return self._space(*places, default=self.metadata)

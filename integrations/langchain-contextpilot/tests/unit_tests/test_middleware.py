@@ -11,9 +11,11 @@ from contextpilot_rag.errors import IndexFailed, InputError, SettingsError
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.documents import Document
+from langchain_core.embeddings import FakeEmbeddings
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage, messages_from_dict, messages_to_dict
 from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import RunnableLambda
+from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_hooks import LONG, answer, found, request, returning, sent, turn
 from langchain_openai import ChatOpenAI
 from langchain_stage import Broken
@@ -176,6 +178,7 @@ def test_failures_are_raised_where_that_is_asked_for():
         ({"pilot": "http://index:8765"}, "unknown index"),
         ({"retriever": "x"}, "a LangChain retriever, or None, not str"),
         ({"retriever": lambda _: []}, "RunnableLambda makes one of a function"),
+        ({"retriever": InMemoryVectorStore(FakeEmbeddings(size=2))}, "give its as_retriever()"),
         ({"tools": "search"}, r"names of tools such as \['search'\]"),
         ({"tools": None}, "tools is True, False"),
         ({"tools": [7]}, "tools is True, False"),

@@ -90,3 +90,39 @@ async def test_a_namespace_that_is_required(ask):
     assert ranks(await ask(retriever, "?", {"metadata": {"contextpilot_namespace": "acme"}})) == [0]
     retriever.namespace = "acme"
     assert ranks(await ask(retriever, "?")) == [0]
+
+
+KEY = "contextpilot_namespace"
+
+
+async def test_a_request_counts_more_than_what_it_runs_in(ask):
+    """A call names its own tenant inside another's chain; a request's counts more than the retriever's metadata."""
+    retriever = ContextPilotRetriever(base_retriever=returning(found("steps")), require_namespace=True)
+
+    async def inner(_, config):
+        await ask(retriever, "?", config)
+        for place in ("configurable", "metadata"):
+            await ask(retriever, "?", {place: {KEY: "globex"}})
+
+    for place in ("configurable", "metadata"):
+        await RunnableLambda(inner).ainvoke("?", {place: {KEY: "acme"}})
+        spaces = [prompt.request.namespace.tenant for prompt in retriever.adapter._under_way.values()]
+        assert spaces == ["acme", "globex", "globex"]
+        retriever.adapter._under_way.clear()
+    retriever.metadata = {KEY: "initech"}
+    for config, expected in [
+        ({"metadata": {KEY: "acme"}}, "acme"),
+        ({"configurable": {KEY: "acme"}}, "acme"),
+        ({}, "initech"),
+    ]:
+        await ask(retriever, "?", config)
+        assert [prompt.request.namespace.tenant for prompt in retriever.adapter._under_way.values()][-1] == expected
+
+
+async def test_two_namespaces_in_one_config_are_an_error(ask):
+    retriever = ContextPilotRetriever(base_retriever=returning(found("steps")))
+    with pytest.raises(SettingsError, match="two namespaces: 'acme' and 'globex'"):
+        await ask(retriever, "?", {"configurable": {KEY: "acme"}, "metadata": {KEY: "globex"}})
+    for same in (2, "2", Namespace("2"), None):
+        await ask(retriever, "?", {"configurable": {KEY: 2}, "metadata": {KEY: same}})
+    assert retriever.pilot.stats().namespaces == 1
