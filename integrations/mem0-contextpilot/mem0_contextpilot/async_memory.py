@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from contextpilot_rag import Namespace
+from contextpilot_rag.dedup.messages import Messages
 
 from .context import MemoryContext
 from .face import MemoryFace, question_of
@@ -64,7 +65,7 @@ class AsyncContextPilotMemory(MemoryFace):
     ) -> Any:  # noqa: ANN401  as the memory returns it
         """As `ContextPilotMemory.search`."""
         ids = {"user_id": user_id, "agent_id": agent_id, "app_id": app_id, "run_id": run_id}
-        arguments, asked = self._asked(options, top_k, filters, ids, others)
+        arguments, asked = self._asked("search", options, top_k, filters, ids, others)
         space = self._space(asked, namespace)
         reply = await self._reply(query, arguments)
         found = None if keep_order else self._found(reply)
@@ -85,17 +86,19 @@ class AsyncContextPilotMemory(MemoryFace):
         app_id: str | None = None,
         run_id: str | None = None,
         conversation: Hashable = None,
+        messages: Messages | None = None,
         system: str | None = None,
         namespace: Namespace | str | None = None,
         **others: Any,  # noqa: ANN401
     ) -> MemoryContext:
         """As `ContextPilotMemory.context`; the context's own methods answer at once and are not awaited."""
         ids = {"user_id": user_id, "agent_id": agent_id, "app_id": app_id, "run_id": run_id}
-        arguments, asked = self._asked(options, top_k, filters, ids, others)
+        arguments, asked = self._asked("context", options, top_k, filters, ids, others)
         asks, space = question_of(question, query), self._space(asked, namespace)
+        talk = self._conversation(asked, space, system, conversation, messages)
         found = self._found(await self._reply(query, arguments)) or Found((), ())
-        if conversation is not None:
-            return self._turn(found, asks, system, space, conversation)
+        if talk is not None:
+            return self._turn(found, asks, space, talk)
         prompt = await self._adapter.aarrange(found.texts, asks, namespace=space)
         return self._single(found, asks, system, space, prompt)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from contextpilot_rag import AlignedPrompt, Block, Conversation, Namespace, TurnPrompt, Usage
 from contextpilot_rag.adapter import Adapter
 from contextpilot_rag.engines.usage import usage_of
+from contextpilot_rag.errors import InputError
 from contextpilot_rag.prompt.render import render_messages, render_user
 from contextpilot_rag.retrieval import from_mem0
 
@@ -56,10 +59,9 @@ class MemoryContext:
         own = self._found.memories
         if self.alignment is None:
             return {} if self._unaligned else {place + 1: (memory,) for place, memory in enumerate(own)}
-        return {
-            label: tuple(own[place] for place in places if isinstance(place, int))
-            for label, places in self.alignment.ids.items()
-        }
+        names = self._found.names if isinstance(self.alignment, TurnPrompt) else range(len(own))
+        named = dict(zip(names, own, strict=True))
+        return {label: tuple(named[name] for name in ids) for label, ids in self.alignment.ids.items()}
 
     @property
     def labels(self) -> dict[int, Any]:
@@ -72,9 +74,9 @@ class MemoryContext:
         return self.alignment.again if isinstance(self.alignment, TurnPrompt) else frozenset()
 
     @property
-    def order_hint(self) -> str | None:
-        """The sentence that tells the model the memory's order, or None where it did not change."""
-        return None if self.alignment is None else self.alignment.order_hint
+    def order_hint(self) -> str:
+        """The sentence that tells the model the memory's order; "" where it did not change."""
+        return (self.alignment.order_hint or "") if self.alignment is not None else ""
 
     @property
     def user_message(self) -> str:
@@ -102,7 +104,8 @@ class MemoryContext:
         if self.alignment is None:
             return list(self._unaligned) or render_messages(system or self.system, self.user_message)
         if self.conversation is not None:
-            return self.alignment.messages(system)
+            with system_explained():
+                return self.alignment.messages(system)
         return self.alignment.messages(self.system if system is None else system)
 
     @property
@@ -115,21 +118,44 @@ class MemoryContext:
 
         Returns:
             What was reported, or None if nothing was.
+
+        Raises:
+            InputError: a text, which reports nothing.
         """
+        if isinstance(response, str):
+            raise InputError("observe takes the engine's response, which holds its usage, not a text")
+        return self._observed(response)
+
+    def _observed(self, response: object) -> Usage | None:
         return usage_of(response) if self.alignment is None else self._adapter.pilot.observe(self.alignment, response)
 
     def answer(self, response: object) -> Usage | None:
         """The model's answer to a turn: its text, its message, or the engine's whole response.
 
-        Outside a conversation as `observe`. A turn that is never answered counts as never sent.
+        Outside a conversation nothing is kept of it, and of a text nothing is learnt. A turn that is never answered
+        counts as never sent.
 
         Raises:
             InputError: in a conversation, something that is no answer, or another turn took this one's place.
         """
-        usage = self.observe(response)
+        usage = self._observed(response)
         if self.conversation is not None:
             self.conversation.answer(response, self.alignment if isinstance(self.alignment, TurnPrompt) else None)
         return usage
+
+
+@contextmanager
+def system_explained() -> Iterator[None]:
+    """Say what to do about a system prompt that is not the conversation's."""
+    try:
+        yield
+    except InputError as error:
+        if "system prompt" not in str(error):
+            raise
+        raise InputError(
+            f"{error}; leave it out after the first turn, put what varies (such as a date) into the question, or start "
+            "another conversation"
+        ) from None
 
 
 def _block(memory: dict[str, Any]) -> Block:

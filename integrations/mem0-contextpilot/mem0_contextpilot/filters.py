@@ -68,6 +68,23 @@ def namespace_of_filters(filters: Mapping[str, Any] | None, base: Namespace) -> 
     return namespace_of_ids(_owner(filters) or {"filters": _plain(filters)}, base)
 
 
+def owner_of_conversation(filters: Mapping[str, Any] | None, base: Namespace) -> Namespace:
+    """Whose conversation it is that a search by these filters belongs to, whatever namespace it has.
+
+    As `namespace_of_filters`, but OR and NOT make no difference if they do not speak of ids: what is looked for may
+    change from turn to turn.
+
+    >>> owner_of_conversation({"user_id": "alice", "OR": [{"day": 1}, {"day": 2}]}, Namespace()).tenant
+    '{"user_id":"alice"}'
+    >>> owner_of_conversation({"user_id": "alice", "OR": [{"run_id": "1"}, {"day": 2}]}, Namespace()).tenant
+    '{"filters":{"OR":[{"run_id":"1"},{"day":2}],"user_id":"alice"}}'
+    """
+    ids = _one_each(filters) if isinstance(filters, Mapping) else None
+    if not ids or _mentions(filters) != len(list(_asked_for(filters or {}))):
+        return namespace_of_filters(filters, base)
+    return namespace_of_ids(ids, base)
+
+
 def namespace_of_ids(ids: Mapping[str, Any], base: Namespace) -> Namespace:
     """The namespace of these ids, below the pilot's own.
 
@@ -102,14 +119,23 @@ def _asked_for(filters: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _owner(filters: Mapping[str, Any] | None) -> dict[str, str] | None:
     """The ids, if each that is asked for has one value, and nothing can widen the search."""
-    if not isinstance(filters, Mapping) or _widens(filters):
-        return None
+    return None if not isinstance(filters, Mapping) or _widens(filters) else _one_each(filters)
+
+
+def _one_each(filters: Mapping[str, Any]) -> dict[str, str] | None:
     found: dict[str, str] = {}
     for name, value in _asked_for(filters):
         own = one_id(value)
         if own is None or found.setdefault(name, own) != own:
             return None
     return found
+
+
+def _mentions(filters: object) -> int:
+    """How often there is a condition on an id, wherever it stands."""
+    if isinstance(filters, Mapping):
+        return sum((key in IDS) + _mentions(value) for key, value in filters.items())
+    return sum(map(_mentions, filters)) if isinstance(filters, list | tuple) else 0
 
 
 def _widens(filters: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from contextpilot_rag import Namespace
 from contextpilot_rag.adapter import PilotLike
+from contextpilot_rag.dedup.messages import Messages
 from contextpilot_rag.errors import SettingsError
 from contextpilot_rag.settings import RequestOptions
 
@@ -113,10 +114,10 @@ class ContextPilotMemory(MemoryFace):
             the end if the order changed, and `order_hint` tells a model the memory's order.
 
         Raises:
-            InputError: ids and filters, or limit and top_k, do not agree.
+            InputError: ids and filters, or limit and top_k, do not agree; or a keyword that nothing takes.
         """
         ids = {"user_id": user_id, "agent_id": agent_id, "app_id": app_id, "run_id": run_id}
-        arguments, asked = self._asked(options, top_k, filters, ids, others)
+        arguments, asked = self._asked("search", options, top_k, filters, ids, others)
         space = self._space(asked, namespace)
         reply = self._reply(query, arguments)
         found = None if keep_order else self._found(reply)
@@ -137,6 +138,7 @@ class ContextPilotMemory(MemoryFace):
         app_id: str | None = None,
         run_id: str | None = None,
         conversation: Hashable = None,
+        messages: Messages | None = None,
         system: str | None = None,
         namespace: Namespace | str | None = None,
         **others: Any,  # noqa: ANN401
@@ -154,20 +156,25 @@ class ContextPilotMemory(MemoryFace):
             app_id: as for `search`.
             run_id: as for `search`.
             conversation: your name for it: memories that an earlier turn gave become location hints, and the history is
-                append-only. A name is one conversation in each namespace. None: a request of its own.
-            system: the system prompt; constant in a conversation.
+                append-only. A name is one conversation for each set of ids, whatever the namespace. None: a request of
+                its own.
+            messages: what the conversation was sent so far, as ``context.conversation.messages`` gave it, to go on from
+                there: in another process, or after the pilot forgot it. They count, whatever the pilot has.
+            system: the system prompt; constant in a conversation, and needed in its first turn only.
             namespace: as for `search`.
             **others: as for `search`.
 
         Raises:
-            InputError: ids and filters, or limit and top_k, do not agree; or a conversation has another system prompt.
+            InputError: ids and filters, or limit and top_k, do not agree; a keyword that nothing takes; a conversation
+                with another system prompt or without a name, or messages that are none.
         """
         ids = {"user_id": user_id, "agent_id": agent_id, "app_id": app_id, "run_id": run_id}
-        arguments, asked = self._asked(options, top_k, filters, ids, others)
+        arguments, asked = self._asked("context", options, top_k, filters, ids, others)
         asks, space = question_of(question, query), self._space(asked, namespace)
+        talk = self._conversation(asked, space, system, conversation, messages)
         found = self._found(self._reply(query, arguments)) or Found((), ())
-        if conversation is not None:
-            return self._turn(found, asks, system, space, conversation)
+        if talk is not None:
+            return self._turn(found, asks, space, talk)
         prompt = self._adapter.arrange(found.texts, asks, namespace=space)
         return self._single(found, asks, system, space, prompt)
 

@@ -12,7 +12,7 @@ from contextpilot_rag.intake import namespace_of
 from contextpilot_rag.settings import RequestOptions
 
 from .filters import IDS, namespace_of_ids, one_id
-from .results import found_in, in_order
+from .results import AlignedList, found_in, in_order
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -72,6 +72,9 @@ class ContextPilotReranker:
             query: what was looked for.
             documents: results of a search, best first; not changed.
             top_k: how many to keep; None: all.
+
+        Returns:
+            A list; Mem0 returns it as ``results``, and `order_hint` tells a model the order that it had.
         """
         best = documents if self._reranker is None else self._reranker.rerank(query, documents, top_k)
         if isinstance(best, list) and isinstance(top_k, int) and top_k >= 0:
@@ -87,7 +90,7 @@ class ContextPilotReranker:
         prompt = self._adapter.arrange(found.texts, query, namespace=space)
         if prompt is None or not prompt.changed:
             return best
-        return [best[place] for place in in_order(found, prompt)]
+        return AlignedList.of(best, in_order(found, prompt))
 
     def _space(self, documents: list[dict[str, Any]]) -> Namespace | None:
         """The namespace; None if it cannot be told."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 from contextpilot_rag import AlignedPrompt
 from contextpilot_rag.adapter import hint_for
@@ -12,30 +12,79 @@ from contextpilot_rag.errors import RetrievalError
 from contextpilot_rag.types import short
 
 
-class AlignedResults(dict[str, Any]):
-    """A reply of ``search`` whose results stand in aligned order: equal to a plain dict with the same content.
+class AlignedList(list[Any]):
+    """Results in aligned order: equal to a plain list with the same content, and so is each slice of it.
 
-    Attributes:
-        ranks: for each result, the place that the memory gave it; 0 is best.
+    >>> found = AlignedList.of(["best", "second best", "third"], [1, 0, 2])
+    >>> found == ["second best", "best", "third"], found.ranks, found[:2].order_hint
+    (True, (1, 0, 2), 'Order of relevance, best first: [2] > [1]')
     """
 
-    ranks: tuple[int, ...] = ()
+    _ranked: tuple[tuple[Any, int], ...] = ()
+
+    @classmethod
+    def of(cls, items: Sequence[Any], order: Sequence[int]) -> AlignedList:
+        """These items in this order; an item's place among them is its rank."""
+        made = cls(items[place] for place in order)
+        made._ranked = tuple(zip(made, order, strict=True))
+        return made
 
     @property
-    def order_hint(self) -> str | None:
+    def ranks(self) -> tuple[int | None, ...]:
+        """For each result that is there now, the place that the memory gave it; 0 is best. None: not known."""
+        known = {id(item): rank for item, rank in self._ranked}
+        return tuple(known.get(id(item)) for item in self)
+
+    @property
+    def order_hint(self) -> str:
+        """As `order_hint`."""
+        return hint_for(self.ranks) or ""
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Any: ...  # noqa: ANN401
+
+    @overload
+    def __getitem__(self, index: slice) -> AlignedList: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+        found = super().__getitem__(index)
+        if isinstance(index, slice):
+            found = AlignedList(found)
+            found._ranked = self._ranked
+        return found
+
+
+class AlignedResults(dict[str, Any]):
+    """A reply of ``search`` whose results stand in aligned order: equal to a plain dict with the same content."""
+
+    @property
+    def ranks(self) -> tuple[int | None, ...]:
+        """For each result, the place that the memory gave it; 0 is best."""
+        results = self.get("results")
+        return results.ranks if isinstance(results, AlignedList) else ()
+
+    @property
+    def order_hint(self) -> str:
         """The sentence that tells a model the memory's order, if your prompt numbers the results from [1] on."""
-        return hint_for(self.ranks)
+        return order_hint(self)
 
 
-def order_hint(results: object) -> str | None:
-    """The order hint for what ``search`` returned; None if it is in the memory's own order.
+def order_hint(results: object) -> str:
+    """The order hint for what ``search`` returned, or for its results, or a slice of them.
 
-    >>> found = AlignedResults(results=["second best", "best"])
-    >>> found.ranks = (1, 0)
-    >>> order_hint(found), order_hint({"results": ["best", "second best"]})
-    ('Order of relevance, best first: [2] > [1]', None)
+    Returns:
+        One sentence, for a prompt that numbers these results from [1] on; "" if they are in the memory's own order, or
+        if it is not known, as for another list that was made from them.
+
+    >>> found = AlignedResults(results=AlignedList.of(["best", "second best"], [1, 0]))
+    >>> order_hint(found) == order_hint(found["results"]) == 'Order of relevance, best first: [2] > [1]'
+    True
+    >>> order_hint({"results": ["best", "second best"]})
+    ''
     """
-    return results.order_hint if isinstance(results, AlignedResults) else None
+    if isinstance(results, Mapping):
+        results = results.get("results")
+    return results.order_hint if isinstance(results, AlignedList) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +109,19 @@ class Found:
         """The memories that have a text, best first."""
         return [self.items[place] for place in self.places]
 
+    @property
+    def names(self) -> list[Any]:
+        """For each of these a name that no other has: its id; where that is none, or taken, with its place."""
+        taken: dict[Any, None] = {}
+        for place, memory in enumerate(self.memories):
+            own = memory.get("id")
+            named = _is_name(own)
+            taken[own if named and own not in taken else (own if named else None, place)] = None
+        return list(taken)
+
 
 def found_in(reply: object) -> Found:
-    """The memories of a reply.
+    """The memories of a reply: ``{"results": [...]}`` as Mem0 2 returns it, or the list alone.
 
     Raises:
         RetrievalError: there are none to be seen in it.
@@ -70,13 +129,13 @@ def found_in(reply: object) -> Found:
     >>> found_in({"results": [{"memory": ""}, {"memory": "Likes tea."}]}).texts
     ['Likes tea.']
     """
-    items = reply.get("results") if isinstance(reply, Mapping) else None
+    items = reply.get("results") if isinstance(reply, Mapping) else reply
     if not isinstance(items, list | tuple):
         raise RetrievalError(f"expected what a Mem0 search returns, {{'results': [...]}}, not {short(reply)}")
     return Found(tuple(items), tuple(place for place, item in enumerate(items) if _has_text(item)))
 
 
-def aligned(reply: Mapping[str, Any], found: Found, prompt: AlignedPrompt | None) -> Any:  # noqa: ANN401  as it came
+def aligned(reply: Any, found: Found, prompt: AlignedPrompt | None) -> Any:  # noqa: ANN401  as it came
     """The reply with its results in the prompt's order; the reply itself, if that is the memory's.
 
     The same objects, none more and none less: texts in prompt order, then copies of those texts under other ids, then
@@ -84,10 +143,10 @@ def aligned(reply: Mapping[str, Any], found: Found, prompt: AlignedPrompt | None
     """
     if prompt is None or not prompt.changed:
         return reply
-    order = in_order(found, prompt)
-    made = AlignedResults({**reply, "results": [found.items[place] for place in order]})
-    made.ranks = tuple(order)
-    return made
+    made = AlignedList.of(found.items, in_order(found, prompt))
+    if isinstance(reply, Mapping):
+        return AlignedResults({**reply, "results": made})
+    return tuple(made) if isinstance(reply, tuple) else made
 
 
 def in_order(found: Found, prompt: AlignedPrompt) -> list[int]:
@@ -101,3 +160,8 @@ def in_order(found: Found, prompt: AlignedPrompt) -> list[int]:
 def _has_text(item: object) -> bool:
     text = item.get("memory") if isinstance(item, Mapping) else None
     return isinstance(text, str) and bool(text)
+
+
+def _is_name(value: object) -> bool:
+    """Whether it can name a block; a tuple could be one of the names that are made here."""
+    return value is not None and isinstance(value, Hashable) and not isinstance(value, tuple)

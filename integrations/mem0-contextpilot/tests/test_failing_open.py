@@ -65,7 +65,7 @@ def test_unless_it_was_asked_for(pilot):
             call("a", **ALICE)
 
 
-@pytest.mark.parametrize("strange", [None, [], "text", {}, {"results": None}, {"results": {"id": "m1"}}])
+@pytest.mark.parametrize("strange", [None, "text", {}, {"results": None}, {"results": {"id": "m1"}}])
 def test_a_reply_that_nobody_expected(strange):
     memory = ContextPilotMemory(Notes(strange))
     assert memory.search("a", **ALICE) is strange
@@ -74,6 +74,24 @@ def test_a_reply_that_nobody_expected(strange):
     assert memory.failures == 2
     with pytest.raises(RetrievalError, match="Mem0 search returns"):
         ContextPilotMemory(Notes(strange), ContextPilot(on_error="raise")).search("a", **ALICE)
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_reply_that_is_the_list_alone(kind):
+    """As Mem0 had it before 1.0, and as memories of one's own have it: the same as with ``results`` around it."""
+    first, second = (kind(reply(*texts)["results"]) for texts in (LONG[:2], LONG[2::-1]))
+    for conversation in (None, "c"):
+        context = ContextPilotMemory(Notes(second)).context("a", **ALICE, conversation=conversation)
+        assert context.results == list(second)
+        assert all(text.strip() in context.user_message for text in LONG[:3])
+        assert list(context.labels.values()) == ["copies", "steps", "slices"]
+    memory = ContextPilotMemory(Notes(first, second))
+    assert memory.search("a", **ALICE) is first
+    found = memory.search("b", **ALICE)
+    assert isinstance(found, kind)
+    assert [one["id"] for one in found] == ["slices", "steps", "copies"]
+    assert ContextPilotMemory(Notes(kind())).context("a", **ALICE).user_message == "a"
+    assert memory.failures == 0
 
 
 def test_a_memory_that_turns_out_to_be_async():
@@ -123,7 +141,7 @@ def test_a_turn_that_cannot_be_made_is_sent_in_full_and_remembered(monkeypatch):
     assert context.messages()[-1]["content"] == context.user_message
     assert all(text in context.text for text in ("tea", LONG[0].strip()))
     assert [block.text for block in context.blocks] == ["tea", LONG[0]]
-    assert (context.alignment, context.labels, context.again, context.order_hint) == (None, {}, frozenset(), None)
+    assert (context.alignment, context.labels, context.again, context.order_hint) == (None, {}, frozenset(), "")
     answer = {"role": "assistant", "content": "2"}
     assert context.answer({"choices": [{"message": answer}], "usage": {"prompt_tokens": 9}}).prompt_tokens == 9
     assert memory.failures == 1

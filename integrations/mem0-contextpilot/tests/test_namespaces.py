@@ -131,7 +131,7 @@ def test_users_do_not_meet(own, engine, client):
         assert {one["user_id"] for one in context.results} == {user}
         if user == "bob":
             assert [one["id"] for one in plain] == list(context.labels.values())
-            assert (context.again, context.order_hint) == (frozenset(), None)
+            assert (context.again, context.order_hint) == (frozenset(), "")
         body = {**context.extra_body}
         response = client.chat.completions.create(model="none", messages=context.messages(), extra_body=body)
         context.answer(response)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from measure.offline import offline_async_memory
 from measure.workload import MEMORIES
-from mem0_contextpilot import ContextPilotReranker
+from mem0_contextpilot import ContextPilotReranker, order_hint
 
 from .stage import LONG, item, names
 
@@ -33,6 +33,10 @@ def test_in_a_real_memory(either):
     plain = either.search(OTHER, **asked)
     found = either.search(OTHER, **asked, rerank=True)
     assert names(found)[:3] == names(first)[:3] != names(plain)[:3]
+    assert order_hint(first) == ""
+    place = names(found).index(plain["results"][0]["id"]) + 1
+    assert order_hint(found["results"]).startswith(f"Order of relevance, best first: [{place}] > ")
+    assert order_hint(found) == order_hint(found["results"])
     assert sorted(names(found)) == sorted(names(plain))
 
 
@@ -45,6 +49,7 @@ async def test_in_a_real_async_memory(tmp_path):
             await memory.search(question, filters=ALICE, threshold=0.0, rerank=True) for question in (ONE, OTHER)
         ]
     assert names(first)[:3] == names(second)[:3]
+    assert order_hint(second["results"]).startswith("Order of relevance")
 
 
 def test_the_same_dicts():

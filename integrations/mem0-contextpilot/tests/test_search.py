@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
+import re
 
 import pytest
 from contextpilot_rag import ContextPilot
@@ -31,7 +33,7 @@ def test_the_real_memory_in_aligned_order(filled):
     first = everything(memory, ONE, user_id="alice")
     assert first == everything(filled, ONE, filters=ALICE)  # nothing is cached yet: as the memory has it
     assert type(first) is dict
-    assert order_hint(first) is None
+    assert order_hint(first) == order_hint(first["results"]) == ""
     second, plain = everything(memory, OTHER, user_id="alice"), everything(filled, OTHER, filters=ALICE)
     assert names(second) != names(plain)
     assert names(second)[:5] == names(first)[:5]
@@ -49,7 +51,46 @@ def test_the_order_that_was_found_is_still_known(filled):
     assert found.order_hint.startswith(f"Order of relevance, best first: [{best}] > ")
     assert json.loads(json.dumps(found)) == found  # the results are plain dicts without anything of ours
     assert not any("contextpilot" in memory for memory in found["results"])
-    assert copy.deepcopy(found).ranks == found.ranks
+    for same in (copy.deepcopy(found), copy.copy(found), pickle.loads(pickle.dumps(found))):
+        assert (same, same.ranks, order_hint(same)) == (found, found.ranks, order_hint(found))
+
+
+def test_the_results_alone_know_it_too():
+    """``search(...)["results"]`` is what most programs hold on to; and the hint goes into an f-string."""
+    memory = ContextPilotMemory(Notes(reply(LONG[0], LONG[1]), reply(LONG[2], LONG[1], LONG[0])))
+    assert f"{order_hint(memory.search('a', **ALICE)['results'])}" == ""
+    found = memory.search("b", **ALICE)
+    results = found["results"]
+    assert isinstance(results, list)
+    assert results == list(results)
+    hint = "Order of relevance, best first: [3] > [2] > [1]"
+    assert order_hint(results) == order_hint(found) == results.order_hint == hint
+    for same in (copy.deepcopy(results), copy.copy(results), results[:], pickle.loads(pickle.dumps(results))):
+        assert (same, order_hint(same)) == (results, hint)
+    assert order_hint(results[1:]) == "Order of relevance, best first: [2] > [1]"
+    assert order_hint(results[0]) == order_hint(list(results)) == order_hint(None) == ""
+
+
+@given(st.lists(st.integers(0, 4), max_size=6))
+def test_it_is_never_wrong_whatever_becomes_of_the_list(changes):
+    memory = ContextPilotMemory(Notes(reply(*LONG[:2]), reply(*LONG[::-1])))
+    memory.search("a", **ALICE)
+    found = memory.search("b", **ALICE)["results"]
+    rank_of = {text.split()[0]: rank for rank, text in enumerate(LONG[::-1])}
+    for change in changes:
+        (
+            found.reverse,
+            lambda: found.sort(key=lambda one: one["id"]),
+            lambda: found.pop() if found else None,
+            lambda: found.insert(0, found.pop()) if found else None,
+            lambda: found.append(item("new", "new")),
+        )[change]()
+    ranks = [rank_of.get(one["id"]) for one in found]
+    cited = [int(number) - 1 for number in re.findall(r"\d+", order_hint(found))]
+    if None in ranks or ranks == sorted(ranks):
+        assert cited == []
+    else:
+        assert [ranks[place] for place in cited] == sorted(ranks)
 
 
 def test_the_memorys_own_order_on_request(filled):
@@ -234,4 +275,32 @@ def test_usage_of_a_prompt_that_somebody_else_rendered(filled, client):
         assert usage.prompt_tokens == response.usage.prompt_tokens
     assert usage.cached_tokens > 150
     assert memory.learn(sent, response) is None  # each search once
-    assert memory.pilot.stats().reported_cached_tokens == usage.cached_tokens
+    everything(memory, OTHER, user_id="alice")
+    assert (
+        memory.learn([{"role": "user", "content": sent}], response) == usage
+    )  # the messages are as good as their text
+    assert memory.pilot.stats().reported_cached_tokens == 2 * usage.cached_tokens
+
+
+@pytest.mark.parametrize("kind", [ContextPilotMemory, AsyncContextPilotMemory])
+def test_what_nothing_can_be_learnt_from_is_an_error(kind):
+    memory = kind(Notes(reply("tea")))
+    report = {"usage": {"prompt_tokens": 9}}
+    for wrong in (report, None, 7, b"tea", [7], [{"role": "user", "content": "tea"}, "tea"]):
+        with pytest.raises(InputError, match=r"what was sent|must be a mapping"):
+            memory.learn(wrong, "tea")
+    for wrong in ("answer", [report]):
+        with pytest.raises(InputError, match="the engine's response"):
+            memory.learn("tea", wrong)
+    assert memory.learn("tea", report) is None  # nothing was looked for
+
+
+@pytest.mark.parametrize("kind", [ContextPilotMemory, AsyncContextPilotMemory])
+@pytest.mark.parametrize("wrong", ["alice", 7, ["user_id"], ("alice",)])
+def test_an_id_without_its_name_is_an_error(kind, wrong):
+    """It would be nobody's namespace, and its salt one that no search has."""
+    memory = kind(Notes(reply("tea")))
+    for call in (memory.extra_body, memory.namespace_for):
+        with pytest.raises(InputError, match=r"filters must be a mapping.*user_id='alice'"):
+            call(wrong)
+    assert memory.extra_body({"user_id": "alice"}) == memory.extra_body(user_id="alice") != memory.extra_body()
