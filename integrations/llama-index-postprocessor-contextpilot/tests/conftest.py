@@ -11,6 +11,14 @@ from li_support import Broken, llm_of
 from llama_index.core.schema import TextNode
 from llama_index.retrievers.bm25 import BM25Retriever
 
+from llama_index.postprocessor.contextpilot.told import TOLD
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said():
+    """What is said once in a process is said once in each test."""
+    TOLD.forget()
+
 
 @pytest.fixture(scope="session")
 def documents():

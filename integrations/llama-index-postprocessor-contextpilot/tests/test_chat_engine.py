@@ -235,8 +235,9 @@ def test_defaults_and_what_cannot_be(llm, monkeypatch):
     chat = ContextPilotChatEngine.from_defaults(Listed(pick(0)))
     assert chat.chat("One?").response
     memory = ChatMemoryBuffer.from_defaults(token_limit=1000)
+    assert chatting(llm, memory=memory, chat_history=[]).chat_history == []
     with pytest.raises(SettingsError, match="twice"):
-        chatting(llm, memory=memory, chat_history=[])
+        chatting(llm, memory=memory, chat_history=[ChatMessage(role="user", content="Hi.")])
     with pytest.raises(SettingsError, match="max_history_tokens"):
         chatting(llm, max_history_tokens=-1)
     for wrong in ({"order": "best"}, {"conversation_id": ["c1"]}, {"namespace": ""}, {"pilot": "http://index:8765"}):

@@ -7,11 +7,17 @@ from contextpilot_rag import ContextPilot, Namespace
 from contextpilot_rag.errors import SettingsError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from li_support import LONG, Listed, llm_of, pick
+from li_support import LONG, Listed, llm_of, pick, streaming
+from llama_index.core.llms import MockLLM
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.llms.openai_like import OpenAILike
 
-from llama_index.postprocessor.contextpilot import ContextPilotPostprocessor, ContextPilotSynthesizer
+from llama_index.postprocessor.contextpilot import (
+    ContextPilotChatEngine,
+    ContextPilotPostprocessor,
+    ContextPilotSynthesizer,
+)
 
 
 def of(tenant, *places):
@@ -81,3 +87,72 @@ def test_the_salt_arrives_at_the_engine(engine):
     salt = ContextPilot(namespace="acme").extra_body()["cache_salt"]
     assert engine.requests[0].cache_salt == salt
     assert ContextPilotPostprocessor().extra_body() == {}
+
+
+def test_each_tenant_of_the_nodes_has_a_salt_of_its_own():
+    postprocessor = ContextPilotPostprocessor(namespace_key="tenant_id")
+    assert postprocessor.extra_body("acme") == ContextPilot().extra_body("acme") != postprocessor.extra_body("other")
+    assert postprocessor.extra_body(7) == postprocessor.extra_body("7")
+    for missing in (None, "", 1.5):
+        with pytest.raises(SettingsError, match="extra_body\\(tenant\\)"):
+            postprocessor.extra_body(missing)
+    with pytest.raises(SettingsError, match="only with namespace_key"):
+        ContextPilotPostprocessor(namespace="acme").extra_body("acme")
+
+
+def test_the_salt_is_that_of_the_namespace_which_the_nodes_are_filed_under():
+    docs = Namespace(corpus="docs")
+    for postprocessor in (
+        ContextPilotPostprocessor(namespace_key="tenant_id", namespace=docs),
+        ContextPilotPostprocessor(ContextPilot(namespace=docs), namespace_key="tenant_id"),
+    ):
+        postprocessor.postprocess_nodes(of("acme", 0, 1, 2))
+        filed = Namespace(tenant="acme", corpus="docs")
+        assert postprocessor.extra_body("acme") == ContextPilot().extra_body(filed)
+        there = ContextPilotPostprocessor(postprocessor.adapter.pilot, namespace=filed)
+        assert order(there.postprocess_nodes(of("acme", 2, 1, 0))) == [0, 1, 2]
+    with pytest.raises(SettingsError, match="twice"):
+        ContextPilotPostprocessor(ContextPilot(namespace="acme"), namespace_key="tenant_id")
+
+
+def chatting(llm, **options):
+    return ContextPilotChatEngine.from_defaults(Listed(pick(0)), llm=llm, **options)
+
+
+async def test_a_chat_engine_sends_its_salt_itself(engine):
+    chat = chatting(streaming(engine), namespace="acme")
+    chat.chat("One?")
+    await chat.achat("Two?")
+    "".join(chat.stream_chat("Three?").response_gen)
+    response = await chat.astream_chat("Four?")
+    async for _ in response.async_response_gen():
+        pass
+    salt = ContextPilot().extra_body("acme")["cache_salt"]
+    assert chat.extra_body() == {"cache_salt": salt}
+    assert [request.cache_salt for request in engine.requests] == [salt] * 4
+    chatting(llm_of(engine), pilot=ContextPilot(namespace="acme")).chat("One?")
+    chatting(llm_of(engine)).chat("One?")
+    chatting(llm_of(engine), namespace="acme", send_salt=False).chat("One?")
+    assert [request.cache_salt for request in engine.requests[4:]] == [salt, None, None]
+
+
+def test_an_llm_that_has_a_body_of_its_own_keeps_it(engine, caplog):
+    own = {"cache_salt": "mine"}
+    chatting(llm_of(engine, additional_kwargs={"extra_body": own}), namespace="acme").chat("One?")
+    assert engine.requests[-1].cache_salt == "mine"
+    assert caplog.records == []
+    for _ in range(2):
+        chatting(llm_of(engine, additional_kwargs={"extra_body": {"top_k": 5}}), namespace="acme").chat("One?")
+    assert engine.requests[-1].cache_salt is None
+    assert sum("chat_engine.extra_body()" in record.message for record in caplog.records) == 1
+
+
+def test_other_llms_are_asked_only_if_that_is_wanted(engine):
+    class Hosted(OpenAILike):
+        """Such as those of services that refuse what they do not know."""
+
+    hosted = Hosted(model="m", api_key="none", is_chat_model=True, api_base=engine.base_url, context_window=10_000)
+    chatting(hosted, namespace="acme").chat("One?")
+    chatting(hosted, namespace="acme", send_salt=True).chat("One?")
+    assert [request.cache_salt is None for request in engine.requests] == [True, False]
+    assert chatting(MockLLM(), namespace="acme").chat("One?").response

@@ -197,15 +197,6 @@ def test_both_ways_of_watching_see_it():
     assert len(debug.get_event_pairs(CBEventType.RERANKING)) == 2
 
 
-def test_a_second_time_through_it_starts_from_the_original_nodes():
-    postprocessor = ContextPilotPostprocessor(annotation="node", min_gain=0)
-    postprocessor.postprocess_nodes(pick(0, 1, 2))
-    once = postprocessor.postprocess_nodes(pick(2, 1, 0))
-    twice = postprocessor.postprocess_nodes(once)
-    assert texts(twice)[:3] == texts(once)[:3]
-    assert texts(ContextPilotPostprocessor().postprocess_nodes(once)) == LONG[:3]
-
-
 def test_an_updated_text_under_its_old_id_is_another_block():
     postprocessor = ContextPilotPostprocessor(min_gain=0)
     postprocessor.postprocess_nodes(pick(0, 1))

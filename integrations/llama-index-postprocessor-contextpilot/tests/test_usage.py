@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
+from contextpilot_rag import AsyncContextPilot, ContextPilot
+from contextpilot_rag.errors import SettingsError
 from li_support import LONG, Listed, llm_of, pick, streaming
 from llama_index.core.chat_engine import ContextChatEngine
 from llama_index.core.instrumentation import get_dispatcher
@@ -10,7 +14,13 @@ from llama_index.core.instrumentation.events.llm import LLMCompletionEndEvent
 from llama_index.core.llms import CompletionResponse, MockLLM
 from llama_index.core.query_engine import RetrieverQueryEngine
 
-from llama_index.postprocessor.contextpilot import ContextPilotPostprocessor, ContextPilotSynthesizer, observe_usage
+from llama_index.postprocessor.contextpilot import (
+    ContextPilotChatEngine,
+    ContextPilotPostprocessor,
+    ContextPilotSynthesizer,
+    UsageHandler,
+    observe_usage,
+)
 
 
 def stats(postprocessor):
@@ -94,3 +104,102 @@ def test_engines_that_complete_texts(postprocessor):
     event = LLMCompletionEndEvent(prompt=prompt, response=CompletionResponse(text="x", raw=raw))
     get_dispatcher(__name__).event(event)
     assert stats(postprocessor).reported_cached_tokens == 16
+
+
+def handlers():
+    return [handler for handler in get_dispatcher().event_handlers if isinstance(handler, UsageHandler)]
+
+
+def test_an_engine_a_chat_engine_several_of_them(engine, llm):
+    first, second = ContextPilotPostprocessor(), ContextPilotPostprocessor(annotation="node")
+    query = asking(first, llm)
+    chat = ContextChatEngine.from_defaults(Listed(pick(0, 1)), llm=llm, node_postprocessors=[second])
+    with observe_usage(query) as handler:
+        assert handler is observe_usage(first) is observe_usage(first.adapter)
+        query.query("One?")
+    with observe_usage(first, chat) as handler:
+        assert handler is observe_usage(query, second) is observe_usage(second, first, query)
+        assert handler.adapters == [first.adapter, second.adapter]
+        query.query("Two?")
+        chat.chat("Three?")
+    assert handlers() == []
+    sent = [request.prompt_tokens for request in engine.requests]
+    assert [stats(one).reported_prompt_tokens for one in (first, second)] == [sent[0] + sent[1], sent[2]]
+
+
+@pytest.mark.parametrize("face", [lambda pilot: pilot, AsyncContextPilot.around])
+def test_a_pilot_is_followed_for_all_its_postprocessors(engine, llm, face):
+    pilot = ContextPilot()
+    before = ContextPilotPostprocessor(pilot)
+    with observe_usage(face(pilot)):
+        after = ContextPilotPostprocessor(pilot, namespace="acme")
+        asking(before, llm).query("One?")
+        asking(after, llm).query("Two?")
+        asking(ContextPilotPostprocessor(), llm).query("Three?")
+    assert pilot.stats().reported_prompt_tokens == sum(request.prompt_tokens for request in engine.requests[:2])
+
+
+def test_the_same_request_of_two_postprocessors_is_counted_once(engine, llm):
+    pilot = ContextPilot()
+    query = RetrieverQueryEngine(
+        Listed(pick(0, 1)),
+        response_synthesizer=ContextPilotSynthesizer(llm=llm),
+        node_postprocessors=[ContextPilotPostprocessor(pilot), ContextPilotPostprocessor(pilot)],
+    )
+    with observe_usage(query), observe_usage(query):
+        query.query("One?")
+    assert pilot.stats().reported_prompt_tokens == engine.requests[0].prompt_tokens
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        (),
+        (None,),
+        ("http://127.0.0.1",),
+        (RetrieverQueryEngine(Listed(), response_synthesizer=ContextPilotSynthesizer(llm=MockLLM())),),
+        (ContextPilotPostprocessor(), 7),
+    ],
+)
+def test_what_cannot_be_observed_is_said(wrong):
+    with pytest.raises(SettingsError, match="observe_usage takes"):
+        observe_usage(*wrong)
+    assert handlers() == []
+
+
+def test_our_chat_engine_needs_none(llm):
+    with pytest.raises(SettingsError, match="by itself"):
+        observe_usage(ContextPilotChatEngine.from_defaults(Listed(pick(0)), llm=llm))
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_call_for_each_request_leaves_no_handlers(llm, several):
+    pilot = ContextPilot()
+    for number in range(5):
+        postprocessors = [ContextPilotPostprocessor(pilot) for _ in range(1 + several)]
+        observe_usage(*postprocessors)
+        observe_usage(*postprocessors)
+        asking(postprocessors[0], llm).query(f"Question {number}?")
+    assert stats(postprocessors[0]).reported_prompt_tokens > 0
+    gc.collect()
+    assert len(handlers()) == 1
+    del postprocessors
+    gc.collect()
+    assert handlers() == []
+    observe_usage(pilot)
+    del pilot
+    gc.collect()
+    assert handlers() == []
+
+
+def test_of_several_the_last_one_to_go_takes_the_handler_along():
+    kept, gone = ContextPilotPostprocessor(), ContextPilotPostprocessor()
+    handler = observe_usage(kept, gone)
+    del gone
+    gc.collect()
+    assert handler.adapters == [kept.adapter]
+    assert observe_usage(kept) is handler
+    assert handlers() == [handler]
+    handler.remove()
+    handler.remove()
+    assert handlers() == []

@@ -3,13 +3,14 @@
 from .base import ContextPilotPostprocessor
 from .chat_engine import ContextPilotChatEngine
 from .modes import CannotProfitWarning, check_response_mode, get_response_synthesizer
-from .nodes import HIDDEN_METADATA
+from .nodes import DATE_METADATA, HIDDEN_METADATA
 from .synthesizer import ContextPilotSynthesizer, citations
 from .templates import CONTEXTPILOT_TEXT_QA
 from .usage import UsageHandler, observe_usage
 
 __all__ = [
     "CONTEXTPILOT_TEXT_QA",
+    "DATE_METADATA",
     "HIDDEN_METADATA",
     "CannotProfitWarning",
     "ContextPilotChatEngine",

@@ -14,7 +14,8 @@ from contextpilot_rag.prompt.prompt import AlignedPrompt
 from contextpilot_rag.types import Rule, short
 from llama_index.core.schema import BaseNode, NodeWithScore
 
-from .nodes import copied, dropped, is_trailer, marked, showing, text_of, trailer
+from .nodes import HIDDEN_METADATA, copied, dropped, is_trailer, marked, ranks_of, showing, text_of, trailer, twins_of
+from .told import tell_hidden
 
 Annotation = Literal["none", "node"]
 
@@ -28,6 +29,7 @@ class Intake:
         copies: of each, without hidden metadata.
         places: of those that are text, among the nodes.
         texts: what a model is shown of these.
+        ranks: of the nodes, as retrieved.
         namespace: what may share cached prefixes with them; None: the pilot's.
     """
 
@@ -35,6 +37,7 @@ class Intake:
     copies: tuple[BaseNode, ...]
     places: tuple[int, ...]
     texts: tuple[str, ...]
+    ranks: tuple[int, ...]
     namespace: Namespace | None = None
 
 
@@ -46,6 +49,8 @@ def intake(
 ) -> Intake:
     """Sort the nodes of a call.
 
+    Nodes that come straight from another postprocessor of ours are put back into the order that they were retrieved in.
+
     Args:
         nodes: best first; they stay as they are.
         hidden: patterns of metadata keys.
@@ -55,14 +60,34 @@ def intake(
     Raises:
         InputError: the nodes lack a namespace, or have more than one.
     """
-    own = tuple(node for node in nodes if not is_trailer(node.node))
-    copies = tuple(copied(node.node, hidden) for node in own)
+    own = [node for node in nodes if not is_trailer(node.node)]
+    ranks = ranks_of(own) or list(range(len(own)))
+    places = sorted(range(len(own)), key=ranks.__getitem__)
+    own = [own[place] for place in places]
+    newly: set[str] = set()
+    copies = tuple(copied(node.node, hidden, newly) for node in own)
+    tell_hidden(newly, expected=hidden != HIDDEN_METADATA)
     texts = [text_of(copy) for copy in copies]
     space = None if namespace is None else namespace_of(namespace)
     if namespace_key is not None and own:
         space = replace(space or Namespace(), tenant=_tenant(own, namespace_key))
-    places = tuple(place for place, text in enumerate(texts) if text is not None)
-    return Intake(own, copies, places, tuple(text for text in texts if text is not None), space)
+    return Intake(
+        tuple(own),
+        copies,
+        tuple(place for place, text in enumerate(texts) if text is not None),
+        tuple(text for text in texts if text is not None),
+        tuple(sorted(ranks)),
+        space,
+    )
+
+
+def tenant_of(value: object) -> str | None:
+    """The name of a tenant, as nodes have it in their metadata; None for what is none.
+
+    >>> tenant_of("acme"), tenant_of(7), tenant_of(""), tenant_of(True)
+    ('acme', '7', None, None)
+    """
+    return str(value) if type(value) in (str, int) and value != "" else None
 
 
 def _tenant(nodes: Sequence[NodeWithScore], key: str) -> str:
@@ -74,9 +99,10 @@ def _tenant(nodes: Sequence[NodeWithScore], key: str) -> str:
     found: dict[str, None] = {}
     for node in nodes:
         value = node.node.metadata.get(key)
-        if type(value) not in (str, int) or value == "":
+        tenant = tenant_of(value)
+        if tenant is None:
             raise InputError(f"node {short(node.node.node_id)} has no namespace: metadata[{key!r}] is {short(value)}")
-        found.setdefault(str(value))
+        found.setdefault(tenant)
     if len(found) > 1:
         raise InputError(f"the nodes of one request are of {len(found)} namespaces: metadata[{key!r}] differs")
     return next(iter(found))
@@ -100,9 +126,16 @@ def outcome(taken: Intake, prompt: AlignedPrompt, annotation: Annotation) -> lis
     for label, positions in prompt.ids.items():
         places = [taken.places[position] for position in positions if isinstance(position, int)]
         block = prompt.blocks[label - 1]
-        mark: dict[str, Any] = {"rank": places[0], "label": label, "changed": prompt.changed, "hint": hint is not None}
-        if len(places) > 1:
-            mark["duplicates"] = [{"rank": place, **dropped(taken.nodes[place])} for place in places[1:]]
+        mark: dict[str, Any] = {
+            "rank": taken.ranks[places[0]],
+            "label": label,
+            "changed": prompt.changed,
+            "hint": hint is not None,
+        }
+        twins = [{"rank": taken.ranks[place], **dropped(taken.nodes[place])} for place in places[1:]]
+        twins.extend(twin for place in places for twin in twins_of(taken.nodes[place].node))
+        if twins:
+            mark["duplicates"] = twins
         if label - 1 in prompt.echoed:
             mark["echo"] = 1 + prompt.echoed.index(label - 1)
         made[places[0]] = _made(taken, places[0], mark)
@@ -110,7 +143,7 @@ def outcome(taken: Intake, prompt: AlignedPrompt, annotation: Annotation) -> lis
             showing(made[places[0]].node, labelled(label, block.text))
     texts = set(taken.places)
     others = {
-        place: _made(taken, place, {"rank": place, "label": None})
+        place: _made(taken, place, {"rank": taken.ranks[place], "label": None})
         for place in range(len(taken.nodes))
         if place not in texts
     }

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from contextpilot_rag import Namespace
+from contextpilot_rag import AsyncContextPilot, Namespace
 from contextpilot_rag.adapter import Adapter, PilotLike
 from contextpilot_rag.errors import SettingsError
-from contextpilot_rag.intake import namespace_of
 from contextpilot_rag.prompt.prompt import AlignedPrompt
 from contextpilot_rag.settings import Order
+from contextpilot_rag.types import short
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.callbacks import CBEventType, EventPayload
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
@@ -20,8 +21,13 @@ from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRan
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from .arranged import Annotation, Intake, intake, outcome
+from .arranged import Annotation, Intake, intake, outcome, tenant_of
 from .nodes import HIDDEN_METADATA
+from .options import check_names, patterns_of
+from .pilots import noted
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 MODEL_NAME = "contextpilot"
 
@@ -53,7 +59,7 @@ class ContextPilotPostprocessor(BaseNodePostprocessor):
         order_hint: whether a changed order is told to the model.
 
     Raises:
-        SettingsError: a value that a setting cannot have, or a namespace twice.
+        SettingsError: an unknown setting, a value that a setting cannot have, or a namespace twice.
 
     >>> from llama_index.core.schema import TextNode
     >>> slices, steps = (NodeWithScore(node=TextNode(text=text)) for text in ("Slices count from zero.", "Steps."))
@@ -89,14 +95,21 @@ class ContextPilotPostprocessor(BaseNodePostprocessor):
     order_hint: bool | None = Field(default=None, frozen=True, description="Tell the model a changed order.")
 
     _adapter: Adapter = PrivateAttr()
+    _space: Namespace = PrivateAttr()
+    _shared: PilotLike = PrivateAttr()
 
     def __init__(self, pilot: PilotLike = None, **fields: Any) -> None:  # noqa: ANN401
+        check_names(type(self).__name__, [name for name in fields if name != "class_name"], type(self).model_fields)
+        if "hidden_metadata" in fields:
+            fields["hidden_metadata"] = patterns_of(fields["hidden_metadata"])
         address: dict[str, Any] = {"pilot": pilot if isinstance(pilot, str) else None}
         super().__init__(**address, **fields)
         options = {name: getattr(self, name) for name in _OPTIONS}
         chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-        self._adapter = Adapter(pilot, namespace=self.namespace, **chosen)
-        if self.namespace_key is not None and namespace_of(self.namespace).tenant:
+        self._adapter = noted(Adapter(pilot, namespace=self.namespace, **chosen))
+        self._shared = pilot if isinstance(pilot, AsyncContextPilot) else self._adapter.pilot
+        self._space = self._adapter.namespace or self._adapter.pilot.prepare(()).request.namespace
+        if self.namespace_key is not None and self._space.tenant:
             raise SettingsError("the tenant is given twice: as namespace, and by namespace_key")
 
     @classmethod
@@ -114,15 +127,31 @@ class ContextPilotPostprocessor(BaseNodePostprocessor):
         """How often something failed, and nodes came back as they were."""
         return self._adapter.failures
 
-    def extra_body(self) -> dict[str, Any]:
+    def extra_body(self, tenant: str | int | None = None) -> dict[str, Any]:
         """What an LLM's requests have to carry as ``extra_body``: the namespace's ``cache_salt``, if it has one.
 
-        With ``namespace_key``, ask the pilot: ``postprocessor.adapter.pilot.extra_body(tenant)``.
+        Args:
+            tenant: whose requests, where the nodes say it; as they have it under ``namespace_key``.
+
+        Raises:
+            SettingsError: no tenant, but a ``namespace_key``; or a tenant, and none.
 
         >>> sorted(ContextPilotPostprocessor(namespace="acme").extra_body())
         ['cache_salt']
+        >>> sorted(ContextPilotPostprocessor(namespace_key="tenant_id").extra_body("acme"))
+        ['cache_salt']
         """
-        return self._adapter.pilot.extra_body(self._adapter.namespace)
+        if self.namespace_key is None:
+            if tenant is not None:
+                raise SettingsError("extra_body takes a tenant only with namespace_key; here namespace names it")
+            return self._adapter.pilot.extra_body(self._space)
+        name = tenant_of(tenant)
+        if name is None:
+            raise SettingsError(
+                f"with namespace_key={self.namespace_key!r} each tenant has a salt of its own: extra_body(tenant), "
+                f"with a tenant as the nodes have it, not {short(tenant)}"
+            )
+        return self._adapter.pilot.extra_body(replace(self._space, tenant=name))
 
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
@@ -149,7 +178,7 @@ class ContextPilotPostprocessor(BaseNodePostprocessor):
         if not nodes:
             return None
         try:
-            return intake(nodes, self.hidden_metadata, self.namespace, self.namespace_key)
+            return intake(nodes, self.hidden_metadata, self._space, self.namespace_key)
         except Exception as error:  # noqa: BLE001  fails open: the nodes are there, they must reach the model
             self._adapter.failed(error)
             return None
@@ -184,6 +213,24 @@ class ContextPilotPostprocessor(BaseNodePostprocessor):
                 return result
 
             yield end
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy that shares the pilot, with other values for some settings.
+
+        Raises:
+            SettingsError: as for the class.
+
+        >>> copied = ContextPilotPostprocessor(namespace="acme").model_copy(update={"namespace": "other"})
+        >>> copied.extra_body() == ContextPilotPostprocessor(namespace="other").extra_body()
+        True
+        """
+        if not update:
+            return super().model_copy(deep=deep)
+        values = {name: getattr(self, name) for name in type(self).model_fields}
+        made = type(self)(**{**values, "pilot": self._shared, **update})
+        if "pilot" not in update:
+            made.__dict__["pilot"] = self.pilot  # an address is serialised
+        return made
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> ContextPilotPostprocessor:
         """A copy that shares the pilot: there is still one engine's cache."""

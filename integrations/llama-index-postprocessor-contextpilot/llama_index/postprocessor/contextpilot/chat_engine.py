@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 import uuid
 from collections.abc import Hashable, Sequence
@@ -28,6 +29,8 @@ from llama_index.core.types import Thread
 
 from .base import ContextPilotPostprocessor
 from .nodes import HIDDEN_METADATA
+from .options import check_names, patterns_of
+from .salt import salted
 from .turns import Recorder, Turn, Turns
 
 if TYPE_CHECKING:
@@ -57,12 +60,14 @@ class ContextPilotChatEngine(BaseChatEngine):
             what was sent under it, so that an engine that is made for each request need not read the history again.
         hidden_metadata: patterns of metadata keys that the model is not shown.
         max_history_tokens: a longer history is cut before a turn, in one piece, to half of this; None: never.
+        send_salt: whether each call to the llm carries `extra_body`, so that the engine's cache keeps namespaces apart.
+            None: if the llm is an ``OpenAILike``. True: other LLMs have to take ``extra_body`` in their calls.
         callback_manager: None: an empty one.
         **options: settings of the first turn's order: order, min_gain, ...
 
     Raises:
-        SettingsError: a value that a setting cannot have, an id that is not hashable, or a `ContextPilotPostprocessor`
-            among the postprocessors.
+        SettingsError: an unknown setting, a value that a setting cannot have, an id that is not hashable, or a
+            `ContextPilotPostprocessor` among the postprocessors.
     """
 
     def __init__(  # noqa: PLR0913  all but three by name
@@ -78,9 +83,11 @@ class ContextPilotChatEngine(BaseChatEngine):
         conversation_id: Hashable = None,
         hidden_metadata: Sequence[str] | None = HIDDEN_METADATA,
         max_history_tokens: int | None = None,
+        send_salt: bool | None = None,
         callback_manager: CallbackManager | None = None,
         **options: Unpack[RequestOptions],
     ) -> None:
+        check_names(type(self).__name__, options, [*RequestOptions.__annotations__, *_names()])
         self._retriever = retriever
         self._llm = llm
         self._memory = memory
@@ -94,10 +101,12 @@ class ContextPilotChatEngine(BaseChatEngine):
             self._adapter,
             _name_of(memory) if conversation_id is None else conversation_id,
             system_prompt,
-            None if hidden_metadata is None else tuple(hidden_metadata),
+            patterns_of(hidden_metadata),
             max_history_tokens,
             llm.metadata.system_role,
+            llm.metadata.context_window,
         )
+        self._send_salt = send_salt
         self._storing = threading.Lock()
         self._astoring: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
         self.callback_manager = callback_manager or CallbackManager([])
@@ -119,6 +128,7 @@ class ContextPilotChatEngine(BaseChatEngine):
         conversation_id: Hashable = None,
         hidden_metadata: Sequence[str] | None = HIDDEN_METADATA,
         max_history_tokens: int | None = None,
+        send_salt: bool | None = None,
         **options: Unpack[RequestOptions],
     ) -> ContextPilotChatEngine:
         """An engine with the framework's defaults.
@@ -135,14 +145,18 @@ class ContextPilotChatEngine(BaseChatEngine):
             conversation_id: yours for it.
             hidden_metadata: patterns of metadata keys.
             max_history_tokens: None: three quarters of the llm's ``context_window``.
+            send_salt: whether the llm's calls carry the namespace's salt.
             **options: settings of the first turn's order.
 
         Raises:
-            SettingsError: as for the class, or both a memory and a chat history.
+            SettingsError: as for the class, or both a memory and a chat history that is not empty.
         """
         llm = llm or Settings.llm
-        if memory is not None and chat_history is not None:
-            raise SettingsError("a chat history is given twice: in memory, and as chat_history")
+        if memory is not None and chat_history:
+            raise SettingsError(
+                "a chat history is given twice: in memory, and as chat_history; give it to the memory (memory.set), "
+                "or to the first turn (chat_history=)"
+            )
         if max_history_tokens is None:
             max_history_tokens = max(1, llm.metadata.context_window * 3 // 4)
         if memory is None:
@@ -158,6 +172,7 @@ class ContextPilotChatEngine(BaseChatEngine):
             conversation_id=conversation_id,
             hidden_metadata=hidden_metadata,
             max_history_tokens=max_history_tokens,
+            send_salt=send_salt,
             callback_manager=Settings.callback_manager,
             **options,
         )
@@ -176,6 +191,13 @@ class ContextPilotChatEngine(BaseChatEngine):
     def chat_history(self) -> list[ChatMessage]:
         """The questions and answers so far. Keep it to resume."""
         return self._memory.get_all()
+
+    def extra_body(self) -> dict[str, Any]:
+        """What the llm's requests have to carry as ``extra_body``: the namespace's ``cache_salt``, if it has one.
+
+        Only for LLMs that are not sent it with each call, see ``send_salt``.
+        """
+        return self._adapter.pilot.extra_body(self._adapter.namespace)
 
     def reset(self) -> None:
         """Forget the conversation."""
@@ -196,7 +218,7 @@ class ContextPilotChatEngine(BaseChatEngine):
             prev_chunks: nodes to use if none are retrieved.
         """
         turn = self._begun(message, chat_history, prev_chunks)
-        response = self._llm.chat(turn.messages)
+        response = self._llm.chat(turn.messages, **self._options())
         turn.take(response.message.content, response.raw)
         self._store(turn)
         return AgentChatResponse(response=turn.answer, sources=_sources(turn), source_nodes=turn.source_nodes)
@@ -210,7 +232,7 @@ class ContextPilotChatEngine(BaseChatEngine):
     ) -> AgentChatResponse:
         """As `chat`."""
         turn = await self._abegun(message, chat_history, prev_chunks)
-        response = await self._llm.achat(turn.messages)
+        response = await self._llm.achat(turn.messages, **self._options())
         turn.take(response.message.content, response.raw)
         await self._astore(turn)
         return AgentChatResponse(response=turn.answer, sources=_sources(turn), source_nodes=turn.source_nodes)
@@ -225,7 +247,7 @@ class ContextPilotChatEngine(BaseChatEngine):
         """As `chat`, in pieces. The turn counts when the stream has ended."""
         turn = self._begun(message, chat_history, prev_chunks)
         response = StreamingAgentChatResponse(
-            chat_stream=turn.watched(self._llm.stream_chat(turn.messages)),
+            chat_stream=turn.watched(self._llm.stream_chat(turn.messages, **self._options())),
             sources=_sources(turn),
             source_nodes=turn.source_nodes,
         )
@@ -245,13 +267,17 @@ class ContextPilotChatEngine(BaseChatEngine):
         """As `stream_chat`."""
         turn = await self._abegun(message, chat_history, prev_chunks)
         response = StreamingAgentChatResponse(
-            achat_stream=turn.awatched(await self._llm.astream_chat(turn.messages)),
+            achat_stream=turn.awatched(await self._llm.astream_chat(turn.messages, **self._options())),
             sources=_sources(turn),
             source_nodes=turn.source_nodes,
         )
         recorder = cast("BaseMemory", Recorder(lambda: self._store(turn), lambda: self._astore(turn)))
         response.awrite_response_to_history_task = asyncio.create_task(response.awrite_response_to_history(recorder))
         return response
+
+    def _options(self) -> dict[str, Any]:
+        """What each call to the llm is given beside the messages."""
+        return salted(self._llm, self.extra_body(), self._send_salt)
 
     def _begun(
         self, message: str, chat_history: list[ChatMessage] | None, prev_chunks: list[NodeWithScore] | None
@@ -292,6 +318,12 @@ def _name_of(memory: BaseMemory) -> str:
         if isinstance(name, str) and name not in ("", DEFAULT_CHAT_STORE_KEY):
             return name
     return uuid.uuid4().hex
+
+
+def _names() -> list[str]:
+    """Of all that can be set, but for the options."""
+    names = [*inspect.signature(ContextPilotChatEngine.from_defaults).parameters, "callback_manager"]
+    return [name for name in names if name != "options"]
 
 
 def _sources(turn: Turn) -> list[ToolOutput]:

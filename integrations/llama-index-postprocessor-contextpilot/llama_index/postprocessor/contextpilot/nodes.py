@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from llama_index.core.schema import (
@@ -39,13 +40,23 @@ HIDDEN_METADATA = (
     # another on each machine, in each temporary folder
     "file_path",
     "filepath",
-    # another after each ingestion or visit
-    "timestamp",
-    "*_timestamp",
-    "*_date",
-    "*_at",
+    # of files, as readers write it: another after each copy or visit
+    "creation_date",
+    "last_modified_date",
+    "last_accessed_date",
+    # another after each ingestion
+    "ingested_at",
+    "indexed_at",
+    "crawled_at",
+    "scraped_at",
+    "fetched_at",
+    "retrieved_at",
+    "accessed_at",
 )
-"""Patterns of metadata keys that are hidden from the model, unless asked otherwise."""
+"""Patterns of metadata keys that are hidden from the model, unless asked otherwise. Dates of the contents are not."""
+
+DATE_METADATA = ("timestamp", "*_timestamp", "date", "*_date", "*_at")
+"""Patterns for all dates, to add where none of them matters: ``[*HIDDEN_METADATA, *DATE_METADATA]``."""
 
 _OURS = (MARK, VIEW, EMBED_VIEW)
 _EXCLUDED = ("excluded_llm_metadata_keys", "excluded_embed_metadata_keys")
@@ -54,8 +65,8 @@ _EXCLUDED = ("excluded_llm_metadata_keys", "excluded_embed_metadata_keys")
 def matching(keys: Sequence[str], patterns: Sequence[str] | None) -> list[str]:
     """Those of the keys that match one of the patterns (``*`` and ``?``, in either case).
 
-    >>> matching(["retrieval_score", "title", "Created_At"], HIDDEN_METADATA)
-    ['retrieval_score', 'Created_At']
+    >>> matching(["retrieval_score", "title", "due_date", "Indexed_At"], HIDDEN_METADATA)
+    ['retrieval_score', 'Indexed_At']
     """
     lowered = [pattern.lower() for pattern in patterns or ()]
     return [key for key in keys if any(fnmatch.fnmatchcase(key.lower(), pattern) for pattern in lowered)]
@@ -67,17 +78,50 @@ def mark_of(node: BaseNode) -> Mapping[str, Any]:
     return mark if isinstance(mark, Mapping) else {}
 
 
+def ranks_of(nodes: Sequence[NodeWithScore]) -> list[int] | None:
+    """The ranks that an earlier call of ours noted on all nodes, if they still stand as it left them.
+
+    Some may have been left out since. Where somebody sorted them anew, or added others, the ranks are out of date.
+
+    >>> ranks_of([NodeWithScore(node=TextNode(text="Slices count from zero."))]) is None
+    True
+    """
+    marks = [mark_of(node.node) for node in nodes]
+    ranks = [mark.get("rank") for mark in marks]
+    labels = [mark.get("label") for mark in marks if mark.get("label") is not None]
+    known = [rank for rank in ranks if type(rank) is int and rank >= 0]
+    sound = len(known) == len(nodes) == len(set(known)) and all(type(label) is int for label in labels)
+    return known if labels and sound and in_order(labels) else None
+
+
+def in_order(labels: Sequence[int | None]) -> bool:
+    """Whether labels stand as they were given, with none missing before another.
+
+    >>> in_order([1, 2, 4, None]), in_order([2, 1]), in_order([1, None, 2])
+    (True, False, False)
+    """
+    known = [label for label in labels if label is not None]
+    return None not in labels[: len(known)] and all(a < b for a, b in pairwise(known))
+
+
+def twins_of(node: BaseNode) -> list[Any]:
+    """What an earlier call of ours noted of nodes with the same text."""
+    twins = mark_of(node).get("duplicates")
+    return [plain(twin) for twin in twins if isinstance(twin, Mapping)] if isinstance(twins, list) else []
+
+
 def is_trailer(node: BaseNode) -> bool:
     """Whether a node is the one that `trailer` made, which is no source of anything."""
     return mark_of(node).get("kind") == "trailer"
 
 
-def copied(node: BaseNode, hidden: Sequence[str] | None) -> BaseNode:
+def copied(node: BaseNode, hidden: Sequence[str] | None, told: set[str] | None = None) -> BaseNode:
     """A copy that shares no metadata with the node, shows neither labels nor hidden metadata, and has no mark.
 
     Args:
         node: stays as it is.
         hidden: patterns of metadata keys.
+        told: takes in the keys that were shown before.
     """
     metadata = {key: value for key, value in node.metadata.items() if key not in _OURS}
     values: dict[str, Any] = {"metadata": metadata}
@@ -86,8 +130,11 @@ def copied(node: BaseNode, hidden: Sequence[str] | None) -> BaseNode:
         values.update(original)
     for name in _EXCLUDED:
         values[name] = [key for key in values.get(name, getattr(node, name)) if key not in _OURS]
-    shown = values[_EXCLUDED[0]]
-    shown.extend(key for key in matching(list(metadata), hidden) if key not in shown)
+    excluded = values[_EXCLUDED[0]]
+    new = [key for key in matching(list(metadata), hidden) if key not in excluded]
+    excluded.extend(new)
+    if told is not None:
+        told.update(new)
     return node.model_copy(update=values)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +14,9 @@ from llama_index.core.response_synthesizers import CompactAndRefine
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryType
 from llama_index.core.types import RESPONSE_TEXT_TYPE
 
-from .nodes import VIEW, is_trailer, mark_of, text_of
+from .nodes import VIEW, in_order, is_trailer, mark_of, text_of
 from .templates import CONTEXTPILOT_TEXT_QA
-
-logger = logging.getLogger(__name__)
+from .told import Told
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +26,12 @@ class Context:
     Args:
         chunks: texts in prompt order, with their labels.
         hint: the order hint, if there is one.
+        moved: somebody sorted the nodes after our postprocessor had, or put others between them.
     """
 
     chunks: tuple[str, ...]
     hint: str | None
+    moved: bool = False
 
 
 def context_of(nodes: Sequence[NodeWithScore]) -> Context:
@@ -40,14 +39,17 @@ def context_of(nodes: Sequence[NodeWithScore]) -> Context:
 
     >>> from llama_index.core.schema import TextNode
     >>> context_of([NodeWithScore(node=TextNode(text="Slices.")), NodeWithScore(node=TextNode(text="Steps."))])
-    Context(chunks=('[1] Slices.', '[2] Steps.'), hint=None)
+    Context(chunks=('[1] Slices.', '[2] Steps.'), hint=None, moved=False)
     """
     chunks: list[str] = []
     ranks: list[int | None] = []
+    labels: list[int | None] = []
     echoes: dict[int, str] = {}
     wanted = True
     for node in nodes:
         text = text_of(node.node)
+        if text is not None and not is_trailer(node.node):
+            labels.append(mark_of(node.node).get("label"))
         if text is None or is_trailer(node.node) or VIEW in node.node.metadata:
             chunks.append(node.node.get_content(metadata_mode=MetadataMode.LLM))
             wanted = wanted and text is None  # who labels nodes hints, too
@@ -61,7 +63,7 @@ def context_of(nodes: Sequence[NodeWithScore]) -> Context:
     hint = hint_for(ranks) if wanted and ranks else None
     if hint is not None:
         chunks.extend(echoes[number] for number in sorted(echoes))
-    return Context(tuple(chunks), hint)
+    return Context(tuple(chunks), hint, moved=not in_order(labels))
 
 
 def citations(nodes: Sequence[NodeWithScore]) -> dict[int, NodeWithScore]:
@@ -109,8 +111,7 @@ class ContextPilotSynthesizer(CompactAndRefine):
     ) -> None:
         super().__init__(llm=llm, text_qa_template=text_qa_template or CONTEXTPILOT_TEXT_QA, **options)
         self.failures = 0
-        self._warned: set[str] = set()
-        self._warned_lock = threading.Lock()
+        self._told = Told()
 
     def synthesize(
         self,
@@ -169,29 +170,27 @@ class ContextPilotSynthesizer(CompactAndRefine):
         if getattr(self, "_multimodal", False):  # content blocks have no place for labels: only the order is ours
             return values
         try:
-            return {**values, "contextpilot": context_of(nodes)}
+            context = context_of(nodes)
         except Exception as error:  # noqa: BLE001  fails open: the framework renders the nodes as they are
             self.failures += 1
-            self._warn("failed open: %s; nodes are sent without labels and hint", error)
+            self._told.warn("failed open: %s; nodes are sent without labels and hint", error)
             return values
+        if context.moved:
+            self._told.warn(
+                "nodes were sorted, or others added, after ContextPilotPostprocessor: what could be found in the cache "
+                "is lost; it has to be the last of the node_postprocessors"
+            )
+        return {**values, "contextpilot": context}
 
     def _make_compact_text_chunks(self, query_str: str, text_chunks: Sequence[str]) -> list[str]:
         packed = super()._make_compact_text_chunks(query_str, text_chunks)
         if len(packed) > 1:
-            self._warn(
+            self._told.warn(
                 "the context does not fit one prompt and is sent in %s; only the first can share a cached prefix "
                 "(retrieve fewer nodes, or tell the llm its context_window)",
                 len(packed),
             )
         return packed
-
-    def _warn(self, message: str, *values: object) -> None:
-        """Log a warning, each message once."""
-        with self._warned_lock:
-            first = message not in self._warned
-            self._warned.add(message)
-        if first:
-            logger.warning(message, *values)
 
 
 def _sent(

@@ -18,6 +18,8 @@ from llama_index.core.schema import MetadataMode, NodeWithScore
 from .arranged import Intake, intake
 from .history import as_chat, record_of, sent_before, stored_question
 from .nodes import marked
+from .system import other_system, under
+from .told import TOLD
 
 
 @dataclass(slots=True)
@@ -86,6 +88,7 @@ class Turns:
         hidden: patterns of metadata keys that are not shown.
         max_tokens: of the history; None: no limit.
         system_role: the role of the system prompt for this LLM.
+        window: tokens that the LLM can take.
 
     Raises:
         SettingsError: ``max_tokens`` is no positive number.
@@ -97,6 +100,7 @@ class Turns:
     hidden: tuple[str, ...] | None
     max_tokens: int | None
     system_role: MessageRole
+    window: int
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None and (type(self.max_tokens) is not int or self.max_tokens < 1):
@@ -118,7 +122,7 @@ class Turns:
             # Without labels of ours, which earlier turns may have.
             content = "\n\n".join(part for part in (*texts, question) if part)
             messages = [*self._head(), *stored, ChatMessage(role=MessageRole.USER, content=content)]
-            return Turn(question, messages, nodes, record_of(content, None, len(stored)))
+            return Turn(question, messages, nodes, under(record_of(content, None, len(stored)), self.system))
 
     def answered(self, turn: Turn) -> None:
         """A turn was answered and stored: the conversation goes on from it, and the pilot learns."""
@@ -147,7 +151,24 @@ class Turns:
         record = record_of(str(own[-1]["content"]), prompt, len(stored), own[:-1] if cut else None)
         messages = [*self._head(), *map(as_chat, own)]
         sources = nodes if prompt is None else _sources(taken, prompt)
-        return Turn(question, messages, sources, record, conversation, prompt)
+        self._tell(stored, [str(message["content"]) for message in sent])
+        return Turn(question, messages, sources, under(record, self.system), conversation, prompt)
+
+    def _tell(self, stored: Sequence[ChatMessage], sent: Sequence[str]) -> None:
+        """Say what makes turns cost more than they should, or fail; once."""
+        if other_system(stored, self.system):
+            TOLD.warn(
+                "a conversation goes on under another system_prompt than before: the engine finds nothing of it in its "
+                "cache; keep the system_prompt as it was, and put what changes into the question"
+            )
+        tokens = sum(map(self.adapter.pilot.count_tokens, sent))
+        if tokens > self.window:
+            TOLD.warn(
+                "a turn's prompt has about %s tokens, more than the llm's context_window of %s: retrieve fewer or "
+                "shorter nodes, lower max_history_tokens, or tell the llm its real context_window",
+                tokens,
+                self.window,
+            )
 
     def _head(self) -> list[ChatMessage]:
         return [] if self.system is None else [ChatMessage(role=self.system_role, content=self.system)]
