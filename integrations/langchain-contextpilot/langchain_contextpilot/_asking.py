@@ -7,11 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 from langchain_core.retrievers import BaseRetriever, RetrieverLike
-from langchain_core.runnables import RunnableBinding
+from langchain_core.runnables import RunnableWithFallbacks
+from langchain_core.runnables.base import RunnableBindingBase
+from langchain_core.runnables.configurable import DynamicRunnable
 from langchain_core.vectorstores import VectorStoreRetriever
 from pydantic import BaseModel
 
-_INNER = ("bound", "base_retriever")  # where a wrapper has the retriever that it passes its keywords to
+_WRAPPERS = (RunnableBindingBase, RunnableWithFallbacks, DynamicRunnable)
+_INNER = (
+    "bound",
+    "base_retriever",
+    "runnable",
+    "default",
+)  # where a wrapper has the retriever that it passes its keywords to
 
 
 def asking(base: RetrieverLike, k: int, *, waiting: bool = False) -> tuple[RetrieverLike, dict[str, Any]] | None:
@@ -39,7 +47,7 @@ def asking(base: RetrieverLike, k: int, *, waiting: bool = False) -> tuple[Retri
             return base.model_copy(update={"k": k}), {}
         if not takes_any:
             return None
-    elif not isinstance(base, RunnableBinding):
+    elif not isinstance(base, _WRAPPERS):
         return None
     return _through(base, k, waiting=waiting)
 

@@ -86,6 +86,16 @@ class Piloted(BaseModel):
         memo[id(self.pilot)], memo[id(self._adapter)] = self.pilot, self._adapter
         return super().__deepcopy__(memo)
 
+    def __getstate__(self) -> dict[Any, Any]:
+        """Everything but the pilot, which has locks: after pickling there is another one."""
+        state = dict(super().__getstate__())
+        return {**state, "__dict__": {**state["__dict__"], "pilot": None}, "__pydantic_private__": {}}
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        super().__setstate__(state)
+        self._adapter = Adapter(None, **self._options())
+        self.__dict__["pilot"] = self._adapter.pilot
+
     @property
     def adapter(self) -> Adapter:
         """What places the documents; `ContextPilotCallbackHandler` reports to it."""

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
-from contextpilot_rag import ContextPilot, Namespace, Usage
+from contextpilot_rag import AsyncContextPilot, ContextPilot, Namespace, Usage
 from contextpilot_rag.adapter import Adapter, PilotLike
 from contextpilot_rag.conversation import Conversation, TurnPrompt, left_out
 from contextpilot_rag.errors import SettingsError
@@ -24,7 +24,7 @@ from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.prompts import BasePromptTemplate
 from langchain_core.retrievers import RetrieverLike
-from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
+from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig, ensure_config
 from langgraph.runtime import Runtime
 from typing_extensions import NotRequired, Unpack
 
@@ -34,7 +34,7 @@ from ._messages import last_question, plain, text_of, text_of_content
 from ._placing import Found, found
 from ._repeats import without_repeats
 from ._usage import usage_of_message
-from .turns import as_sent, mended, note_of_turn, noted, turn_message
+from .turns import as_sent, has_documents, mended, note_of_turn, turn_message
 
 Update = dict[str, Any]
 
@@ -125,7 +125,9 @@ class ContextPilotMiddleware(Base):
             raise SettingsError(f"retrieve_if is called with the question, but {retrieve_if!r} cannot be")
         self._retrieve_if = retrieve_if
         self._salt, self._required = switch(salt, "salt"), switch(require_namespace, "require_namespace")
-        self._under_way: OrderedDict[str, TurnPrompt] = OrderedDict()
+        self._under_way: OrderedDict[tuple[str, ...], TurnPrompt] = (
+            OrderedDict()
+        )  # callers' ids may meet in two tenants
         self._remember = positive(remember, "remember")
         self._lock = threading.Lock()
 
@@ -169,7 +171,9 @@ class ContextPilotMiddleware(Base):
             return self._update(state, space)
         question = text_of(asked[1])
         documents = await self._retriever.ainvoke(question, config) if self._wanted(question) else []
-        return self._update(state, space, self._with_documents(state["messages"], asked, documents, space))
+        pilot = AsyncContextPilot.around(self.pilot)
+        message = await pilot.apart(self._with_documents, state["messages"], asked, documents, space)
+        return self._update(state, space, message)
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Handler) -> Answer:
         """Send what stands in the state, without what tools' results repeat, and learn from the engine's report."""
@@ -188,7 +192,7 @@ class ContextPilotMiddleware(Base):
     def _asked(self, state: ContextPilotState) -> tuple[int, HumanMessage] | None:
         """The question that documents are to be retrieved for, and its place."""
         asked = last_question(state["messages"])
-        if asked is None or asked[1].id is None or noted(asked[1]) is not None:
+        if asked is None or asked[1].id is None or has_documents(asked[1]):
             return None
         return asked if text_of(asked[1]).strip() else None
 
@@ -199,8 +203,7 @@ class ContextPilotMiddleware(Base):
         self, state: ContextPilotState, namespace: Namespace | str | None, message: HumanMessage | None = None
     ) -> Update | None:
         update: Update = {} if message is None else {"messages": [message]}
-        space = None if namespace is None else namespace_of(namespace)
-        fields = [] if space is None else [space.tenant, space.model, space.corpus]
+        fields = _fields(namespace)
         if fields != (state.get("contextpilot_space") or []):
             update["contextpilot_space"] = fields
         return update or None
@@ -229,7 +232,7 @@ class ContextPilotMiddleware(Base):
                 self._adapter.failed(error)
                 text, prompt = "\n\n".join([*given.texts, *([last] if last else [])]), None
                 text = f"\n\n{text}" if text.startswith(OPEN) else text
-            return self._message(asked, given, text, prompt, unchanged=last)
+            return self._message(asked, given, text, prompt, _fields(namespace), unchanged=last)
         except Exception as error:  # noqa: BLE001  fails open: the question alone
             self._adapter.failed(error)
             return None
@@ -242,14 +245,21 @@ class ContextPilotMiddleware(Base):
             return found(documents)
 
     def _message(
-        self, asked: HumanMessage, given: Found, text: str, prompt: TurnPrompt | None, *, unchanged: str
+        self,
+        asked: HumanMessage,
+        given: Found,
+        text: str,
+        prompt: TurnPrompt | None,
+        space: list[str],
+        *,
+        unchanged: str,
     ) -> HumanMessage | None:
         if text == unchanged:
             return None
         if prompt is None:
             return turn_message(asked, text, {"blocks": []})
         with self._lock:
-            self._under_way[str(asked.id)] = replace(prompt, history=())  # a report is about the turn
+            self._under_way[_key(asked, space)] = replace(prompt, history=())  # a report is about the turn
             while len(self._under_way) > self._remember:
                 self._under_way.popitem(last=False)
         return turn_message(asked, text, note_of_turn(given, prompt))
@@ -310,13 +320,17 @@ class ContextPilotMiddleware(Base):
                 f"{type(request.model).__name__} has no extra_body that could carry the namespace's cache salt; "
                 "ContextPilotMiddleware(..., salt=False) does without, if nothing has to be kept apart in its engine"
             )
-        own, asked = request.model.extra_body or {}, request.model_settings.get("extra_body") or {}
-        return request.override(model_settings={**request.model_settings, "extra_body": {**own, **asked, **salt}})
+        body: dict[str, Any] = {**(request.model.extra_body or {})}
+        if isinstance(request.model, RunnableBinding):
+            body.update(request.model.kwargs.get("extra_body") or {})
+        body.update(request.model_settings.get("extra_body") or {})
+        return request.override(model_settings={**request.model_settings, "extra_body": {**body, **salt}})
 
     def _learn(self, request: ModelRequest[Any], answer: Answer) -> None:
         asked = next((message for message in reversed(request.messages) if isinstance(message, HumanMessage)), None)
+        space: Any = request.state.get("contextpilot_space") or []
         with self._lock:
-            prompt = None if asked is None else self._under_way.get(str(asked.id))
+            prompt = None if asked is None else self._under_way.get(_key(asked, space))
         if prompt is None:
             return
         try:
@@ -325,6 +339,16 @@ class ContextPilotMiddleware(Base):
             self._adapter.pilot.observe(prompt, usage)
         except Exception as error:  # noqa: BLE001  fails open: an answer is there, it must reach the caller
             self._adapter.failed(error)
+
+
+def _key(asked: HumanMessage, space: Sequence[str]) -> tuple[str, ...]:
+    return (str(asked.id), *space)
+
+
+def _fields(namespace: Namespace | str | None) -> list[str]:
+    """A namespace as a state can keep it; empty for none."""
+    space = None if namespace is None else namespace_of(namespace)
+    return [] if space is None else [space.tenant, space.model, space.corpus]
 
 
 def _retriever(given: Any) -> RetrieverLike | None:  # noqa: ANN401

@@ -14,6 +14,7 @@ from contextpilot_rag.adapter import labelled
 from contextpilot_rag.conversation import TurnPrompt
 from contextpilot_rag.dedup.units import normal
 from contextpilot_rag.errors import InputError
+from contextpilot_rag.identity import block_key
 from contextpilot_rag.prompt.hints import LOCATION_HINT, label
 from contextpilot_rag.prompt.parse import read_user
 from contextpilot_rag.prompt.render import OPEN, render_documents
@@ -36,7 +37,7 @@ def turn_message(question: HumanMessage, text: str, note: Note) -> HumanMessage:
     """
     content = question.content
     sent: Content = text if isinstance(content, str) else [{"type": "text", "text": text}, *content]
-    extra = {**question.additional_kwargs, KEY: {"question": content, **note}}
+    extra = {**question.additional_kwargs, KEY: {"question": content, "sent": block_key(text).hex(), **note}}
     return question.model_copy(update={"content": sent, "additional_kwargs": extra})
 
 
@@ -67,6 +68,16 @@ def noted(message: BaseMessage) -> Note | None:
     """The note on a user's message of ours; None on any other message."""
     note = message.additional_kwargs.get(KEY)
     return note if isinstance(message, HumanMessage) and isinstance(note, dict) and "question" in note else None
+
+
+def has_documents(message: BaseMessage) -> bool:
+    """Whether a user's message is as `turn_message` made it, or has documents in it all the same.
+
+    Somebody may have sent a message back with another content and the note still on it: that is a new question.
+    """
+    note = noted(message)
+    head = head_of(message.content)
+    return note is not None and (head.startswith(OPEN) or note.get("sent") == block_key(head).hex())
 
 
 def as_sent(message: BaseMessage) -> Content:

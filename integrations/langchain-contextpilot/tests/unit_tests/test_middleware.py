@@ -104,7 +104,7 @@ def test_a_message_in_parts_keeps_them():
         [HumanMessage(" ", id="1")],
         [HumanMessage("Asked and answered?", id="1"), AIMessage("Yes.")],
         [HumanMessage("?", id="1"), AIMessage("", tool_calls=[]), ToolMessage("x", tool_call_id="1")],
-        [HumanMessage("?", id="1", additional_kwargs={"contextpilot": {"question": "?", "blocks": []}})],
+        turn(ContextPilotMiddleware(returning(found("slices"))), [], "Asked before?"),
         [HumanMessage("It has no name?")],
     ],
 )
