@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 import uuid
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, cast
-from weakref import WeakKeyDictionary
 
 from contextpilot_rag import Namespace
 from contextpilot_rag.adapter import Adapter, PilotLike
@@ -28,6 +26,7 @@ from llama_index.core.tools import ToolOutput
 from llama_index.core.types import Thread
 
 from .base import ContextPilotPostprocessor
+from .guarded import guarded
 from .nodes import HIDDEN_METADATA
 from .options import check_names, patterns_of
 from .salt import salted
@@ -91,11 +90,12 @@ class ContextPilotChatEngine(BaseChatEngine):
         self._retriever = retriever
         self._llm = llm
         self._memory = memory
+        self._guarded = guarded(memory)
         self._postprocessors = list(node_postprocessors or ())
         if any(isinstance(one, ContextPilotPostprocessor) for one in self._postprocessors):
             raise SettingsError("the chat engine arranges the nodes itself: leave ContextPilotPostprocessor out")
-        if not isinstance(conversation_id, Hashable):
-            raise SettingsError(f"a conversation's id must be hashable, not {short(conversation_id)}")
+        if not _is_name(conversation_id):
+            raise SettingsError(f"a conversation's id must be hashable and not empty, not {short(conversation_id)}")
         self._adapter = Adapter(pilot, namespace=namespace, **options)
         self._turns = Turns(
             self._adapter,
@@ -107,8 +107,6 @@ class ContextPilotChatEngine(BaseChatEngine):
             llm.metadata.context_window,
         )
         self._send_salt = send_salt
-        self._storing = threading.Lock()
-        self._astoring: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
         self.callback_manager = callback_manager or CallbackManager([])
         for postprocessor in self._postprocessors:
             postprocessor.callback_manager = self.callback_manager
@@ -190,7 +188,7 @@ class ContextPilotChatEngine(BaseChatEngine):
     @property
     def chat_history(self) -> list[ChatMessage]:
         """The questions and answers so far. Keep it to resume."""
-        return self._memory.get_all()
+        return self._guarded.messages()
 
     def extra_body(self) -> dict[str, Any]:
         """What the llm's requests have to carry as ``extra_body``: the namespace's ``cache_salt``, if it has one.
@@ -201,7 +199,7 @@ class ContextPilotChatEngine(BaseChatEngine):
 
     def reset(self) -> None:
         """Forget the conversation."""
-        self._memory.reset()
+        self._guarded.reset()
 
     @trace_method("chat")
     def chat(
@@ -282,33 +280,37 @@ class ContextPilotChatEngine(BaseChatEngine):
     def _begun(
         self, message: str, chat_history: list[ChatMessage] | None, prev_chunks: list[NodeWithScore] | None
     ) -> Turn:
-        if chat_history is not None:
-            self._memory.set(chat_history)
         nodes = self._retriever.retrieve(message)
         for postprocessor in self._postprocessors:
             nodes = postprocessor.postprocess_nodes(nodes, query_bundle=QueryBundle(message))
-        return self._turns.next(message, nodes or prev_chunks or [], self._memory.get_all())
+        return self._turns.next(message, nodes or prev_chunks or [], self._guarded.messages(chat_history))
 
     async def _abegun(
         self, message: str, chat_history: list[ChatMessage] | None, prev_chunks: list[NodeWithScore] | None
     ) -> Turn:
-        if chat_history is not None:
-            await self._memory.aset(chat_history)
         nodes = await self._retriever.aretrieve(message)
         for postprocessor in self._postprocessors:
             nodes = await postprocessor.apostprocess_nodes(nodes, query_bundle=QueryBundle(message))
-        return self._turns.next(message, nodes or prev_chunks or [], await self._memory.aget_all())
+        stored = await self._guarded.amessages(chat_history)
+        return await self._turns.anext(message, nodes or prev_chunks or [], stored)
 
     def _store(self, turn: Turn) -> None:
         """Take a turn as sent and answered: question and answer together, so that a failed turn leaves nothing."""
-        with self._storing:
-            self._memory.put_messages(turn.to_store)
+        self._guarded.put(turn.to_store)
         self._turns.answered(turn)
 
     async def _astore(self, turn: Turn) -> None:
-        async with self._astoring.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
-            await self._memory.aput_messages(turn.to_store)
-        self._turns.answered(turn)
+        await self._guarded.aput(turn.to_store)
+        await self._turns.aanswered(turn)
+
+
+def _is_name(value: object) -> bool:
+    """Whether a conversation can have this name. An empty one is most likely missing: all of those must not meet."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return value != ""
 
 
 def _name_of(memory: BaseMemory) -> str:

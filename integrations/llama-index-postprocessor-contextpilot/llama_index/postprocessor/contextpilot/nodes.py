@@ -69,7 +69,9 @@ def matching(keys: Sequence[str], patterns: Sequence[str] | None) -> list[str]:
     ['retrieval_score', 'Indexed_At']
     """
     lowered = [pattern.lower() for pattern in patterns or ()]
-    return [key for key in keys if any(fnmatch.fnmatchcase(key.lower(), pattern) for pattern in lowered)]
+    # Keys that are set later may be anything: the framework checks them only when a node is made.
+    names = [key for key in keys if isinstance(key, str)]
+    return [key for key in names if any(fnmatch.fnmatchcase(key.lower(), pattern) for pattern in lowered)]
 
 
 def mark_of(node: BaseNode) -> Mapping[str, Any]:
@@ -123,7 +125,7 @@ def copied(node: BaseNode, hidden: Sequence[str] | None, told: set[str] | None =
         hidden: patterns of metadata keys.
         told: takes in the keys that were shown before.
     """
-    metadata = {key: value for key, value in node.metadata.items() if key not in _OURS}
+    metadata = {key: _own(value) for key, value in node.metadata.items() if key not in _OURS}
     values: dict[str, Any] = {"metadata": metadata}
     original = mark_of(node).get("original")
     if VIEW in node.metadata and isinstance(original, Mapping):
@@ -136,6 +138,13 @@ def copied(node: BaseNode, hidden: Sequence[str] | None, told: set[str] | None =
     if told is not None:
         told.update(new)
     return node.model_copy(update=values)
+
+
+def _own(value: Any) -> Any:  # noqa: ANN401
+    """A value that shares no plain container with another one."""
+    if type(value) is dict:
+        return {key: _own(part) for key, part in value.items()}
+    return type(value)(map(_own, value)) if type(value) in (list, tuple, set) else value
 
 
 def text_of(node: BaseNode) -> str | None:

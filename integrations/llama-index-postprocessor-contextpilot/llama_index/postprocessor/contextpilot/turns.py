@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 from contextpilot_rag.adapter import Adapter
 from contextpilot_rag.conversation import Conversation
 from contextpilot_rag.conversation.prompt import TurnPrompt
 from contextpilot_rag.errors import InputError, SettingsError
+from contextpilot_rag.index.local import LocalIndex
+from contextpilot_rag.prompt.render import OPEN
 from contextpilot_rag.types import short
 from llama_index.core.llms import ChatMessage, ChatResponse, ChatResponseAsyncGen, ChatResponseGen, MessageRole
 from llama_index.core.schema import MetadataMode, NodeWithScore
 
 from .arranged import Intake, intake
-from .history import as_chat, record_of, sent_before, stored_question
+from .before import Sent
+from .history import after_cut, as_chat, bare, instructing, record_of, sent_before, stored_question
 from .nodes import marked
 from .system import other_system, under
 from .told import TOLD
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -118,11 +126,15 @@ class Turns:
             return self._next(question, nodes, stored)
         except Exception as error:  # noqa: BLE001  fails open: the user waits for an answer
             self.adapter.failed(error)
-            texts = [node.node.get_content(metadata_mode=MetadataMode.LLM) for node in nodes]
-            # Without labels of ours, which earlier turns may have.
-            content = "\n\n".join(part for part in (*texts, question) if part)
-            messages = [*self._head(), *stored, ChatMessage(role=MessageRole.USER, content=content)]
-            return Turn(question, messages, nodes, under(record_of(content, None, len(stored)), self.system))
+            return self._as_retrieved(question, nodes, stored)
+
+    async def anext(self, question: str, nodes: list[NodeWithScore], stored: Sequence[ChatMessage]) -> Turn:
+        """As `next`; the event loop does not wait for an index that is elsewhere."""
+        return await self._apart(self.next, question, nodes, stored)
+
+    async def aanswered(self, turn: Turn) -> None:
+        """As `answered`; the event loop does not wait for an index that is elsewhere."""
+        await self._apart(self.answered, turn)
 
     def answered(self, turn: Turn) -> None:
         """A turn was answered and stored: the conversation goes on from it, and the pilot learns."""
@@ -138,17 +150,11 @@ class Turns:
 
     def _next(self, question: str, nodes: list[NodeWithScore], stored: Sequence[ChatMessage]) -> Turn:
         taken = intake(nodes, self.hidden)
-        head = [] if self.system is None else [{"role": "system", "content": self.system}]
-        conversation = self.adapter.pilot.conversation(
-            self.name,
-            namespace=self.adapter.namespace,
-            system=self.system,
-            messages=[*head, *sent_before(stored)],
-        )
-        cut = 0 if self.max_tokens is None else conversation.truncate(self.max_tokens)
+        head = self._system()
+        conversation, kept = self._conversation(head, stored)
         sent, prompt = self.adapter.turn(conversation, taken.texts, question)
         own = sent[len(head) :]
-        record = record_of(str(own[-1]["content"]), prompt, len(stored), own[:-1] if cut else None)
+        record = record_of(question, sent[:-1], str(own[-1]["content"]), prompt, kept)
         messages = [*self._head(), *map(as_chat, own)]
         sources = nodes if prompt is None else _sources(taken, prompt)
         self._tell(stored, [str(message["content"]) for message in sent])
@@ -169,6 +175,42 @@ class Turns:
                 tokens,
                 self.window,
             )
+
+    def _conversation(self, head: list[Sent], stored: Sequence[ChatMessage]) -> tuple[Conversation, int | None]:
+        """What was sent before; and if it had to be cut, how many of the last stored messages are kept."""
+        opened = partial(
+            self.adapter.pilot.conversation, self.name, namespace=self.adapter.namespace, system=self.system
+        )
+        conversation = opened(messages=[*head, *sent_before(stored, head)])
+        if self.max_tokens is None or not conversation.truncate(self.max_tokens):
+            return conversation, None
+        kept = max(0, len(conversation.messages) - len(head) - len(instructing(stored)))
+        # As the next turns will read it from what is stored.
+        return opened(messages=[*head, *sent_before(after_cut(stored, kept), head)]), kept
+
+    def _as_retrieved(self, question: str, nodes: list[NodeWithScore], stored: Sequence[ChatMessage]) -> Turn:
+        """A turn for which no prompt could be made: all that was sent before, then the nodes in full."""
+        head = self._system()
+        before: list[Sent] | None = None
+        with suppress(Exception):
+            before = sent_before(stored, head)
+        # Without labels of ours, which earlier turns may have.
+        content = "\n\n".join(part for part in (*map(_shown, nodes), question) if part)
+        if content.startswith(OPEN):
+            content = f"\n\n{content}"  # so that nobody takes it for one of ours
+        told = list(map(bare, stored)) if before is None else list(map(as_chat, before))
+        messages = [*self._head(), *told, ChatMessage(role=MessageRole.USER, content=content)]
+        record = record_of(question, [*head, *(before or ())], content)
+        return Turn(question, messages, nodes, under(record, self.system))
+
+    async def _apart(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of a call that may ask the index. The embedded one answers at once."""
+        if isinstance(self.adapter.pilot.index, LocalIndex):
+            return call(*args, **kwargs)
+        return await asyncio.to_thread(call, *args, **kwargs)
+
+    def _system(self) -> list[Sent]:
+        return [] if self.system is None else [{"role": "system", "content": self.system}]
 
     def _head(self) -> list[ChatMessage]:
         return [] if self.system is None else [ChatMessage(role=self.system_role, content=self.system)]
@@ -209,6 +251,14 @@ def _sources(taken: Intake, prompt: TurnPrompt) -> list[NodeWithScore]:
         )
         for place, (node, copy) in enumerate(zip(taken.nodes, taken.copies, strict=True))
     ]
+
+
+def _shown(node: NodeWithScore) -> str:
+    """What a model is shown of a node; of one that cannot say, its bare text or nothing."""
+    for mode in (MetadataMode.LLM, MetadataMode.NONE):
+        with suppress(Exception):
+            return node.node.get_content(metadata_mode=mode)
+    return ""
 
 
 def _ints(found: Sequence[Hashable]) -> Iterator[int]:
