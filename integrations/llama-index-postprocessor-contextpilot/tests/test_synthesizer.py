@@ -19,6 +19,7 @@ from llama_index.core.response_synthesizers import ResponseMode
 from llama_index.core.response_synthesizers import get_response_synthesizer as stock
 from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.core.schema import ImageNode, NodeWithScore
+from llama_index.core.utils import get_tokenizer
 
 from llama_index.postprocessor.contextpilot import (
     CONTEXTPILOT_TEXT_QA,
@@ -158,6 +159,22 @@ def test_a_context_that_does_not_fit_is_told_once(engine, caplog):
     assert len(engine.requests) > 2
     assert [record.message for record in caplog.records if "does not fit one prompt" in record.message] != []
     assert sum("does not fit" in record.message for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize("nodes", [60, 100, 140, 200])
+def test_the_hint_takes_its_room_like_all_else(engine, nodes):
+    """The framework packs a prompt without knowing of it."""
+    small = llm_of(engine, context_window=2048, max_tokens=128)
+    texts = scored(*(f"Text number {number} says this." for number in range(nodes)))
+    query = asking(small, texts, texts[::-1])
+    query.query("One?")
+    before = len(engine.requests)
+    query.query("Two?")
+    count = get_tokenizer()
+    for request in engine.requests:
+        assert len(count(user_text(request))) < 2048 - 128
+    hints = ["Order of relevance" in user_text(request) for request in engine.requests[before:]]
+    assert hints == [nodes <= 60] if nodes <= 100 else not any(hints)
 
 
 @pytest.mark.parametrize("mode", ["refine", "accumulate", "compact_accumulate", "simple_summarize", "generation"])

@@ -151,7 +151,7 @@ class ContextPilotSynthesizer(CompactAndRefine):
             contextpilot: what to send in place of the chunks.
             **response_kwargs: values for the template.
         """
-        chunks, values = _sent(text_chunks, contextpilot, response_kwargs)
+        chunks, values = self._sent(query_str, text_chunks, contextpilot, response_kwargs)
         return super().get_response(query_str, chunks, prev_response, **values)
 
     async def aget_response(
@@ -163,7 +163,7 @@ class ContextPilotSynthesizer(CompactAndRefine):
         **response_kwargs: Any,  # noqa: ANN401
     ) -> RESPONSE_TEXT_TYPE:
         """As `get_response`."""
-        chunks, values = _sent(text_chunks, contextpilot, response_kwargs)
+        chunks, values = self._sent(query_str, text_chunks, contextpilot, response_kwargs)
         return await super().aget_response(query_str, chunks, prev_response, **values)
 
     def _with_context(self, nodes: Sequence[NodeWithScore], values: dict[str, Any]) -> dict[str, Any]:
@@ -182,6 +182,25 @@ class ContextPilotSynthesizer(CompactAndRefine):
             )
         return {**values, "contextpilot": context}
 
+    def _sent(
+        self, query_str: str, chunks: Sequence[str], context: Context | None, values: dict[str, Any]
+    ) -> tuple[Sequence[str], dict[str, Any]]:
+        """The chunks to send, and the values for the template; the hint only if all that it names fits one prompt."""
+        if context is None:
+            return chunks, values
+        values = {"order_hint": context.hint or "", **values}
+        if values["order_hint"] and not self._fits(f"{query_str}\n\n{values['order_hint']}", context.chunks):
+            values["order_hint"] = ""
+            self._told.warn("the order hint is left out: there is no room for it in the prompt with all nodes")
+        return context.chunks, values
+
+    def _fits(self, query_and_hint: str, chunks: Sequence[str]) -> bool:
+        """Whether all goes into one prompt. The framework counts the question, and knows nothing of other values."""
+        try:
+            return len(super()._make_compact_text_chunks(query_and_hint, chunks)) == 1
+        except ValueError:  # no room for any node
+            return False
+
     def _make_compact_text_chunks(self, query_str: str, text_chunks: Sequence[str]) -> list[str]:
         packed = super()._make_compact_text_chunks(query_str, text_chunks)
         if len(packed) > 1:
@@ -191,11 +210,3 @@ class ContextPilotSynthesizer(CompactAndRefine):
                 len(packed),
             )
         return packed
-
-
-def _sent(
-    chunks: Sequence[str], context: Context | None, values: dict[str, Any]
-) -> tuple[Sequence[str], dict[str, Any]]:
-    if context is None:
-        return chunks, values
-    return context.chunks, {"order_hint": context.hint or "", **values}
