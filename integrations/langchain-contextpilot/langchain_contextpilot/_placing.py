@@ -156,4 +156,12 @@ def _same(texts: Sequence[str], *, normalise: bool) -> list[tuple[Any, ...]]:
 
 
 def _marked(document: Document, mark: dict[str, Any]) -> Document:
-    return document.model_copy(update={"metadata": {**document.metadata, KEY: mark}})
+    metadata = {key: _own(value) for key, value in document.metadata.items()}
+    return document.model_copy(update={"metadata": {**metadata, KEY: mark}})
+
+
+def _own(value: Any) -> Any:  # noqa: ANN401
+    """A value that shares no list or dict with the retriever's document; anything else is the same object."""
+    if type(value) is dict:
+        return {key: _own(part) for key, part in value.items()}
+    return [_own(part) for part in value] if type(value) is list else value

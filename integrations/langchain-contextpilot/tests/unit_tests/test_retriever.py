@@ -220,3 +220,11 @@ def test_copies_share_the_index():
     configurable.invoke("?", {"configurable": {"k": 1}})
     configurable.with_config({"configurable": {"k": 2}}).invoke("?")
     assert retriever.pilot.stats().requests == 2
+
+
+def test_what_is_changed_in_a_document_stays_there():
+    theirs = Document("Slices count from zero.", metadata={"authors": ["Ann"], "place": {"page": 7}})
+    ours = ContextPilotRetriever(base_retriever=RunnableLambda(lambda _: [theirs])).invoke("?")[0]
+    ours.metadata["authors"].append("Bert")
+    ours.metadata["place"]["page"] = 8
+    assert theirs.metadata == {"authors": ["Ann"], "place": {"page": 7}}
