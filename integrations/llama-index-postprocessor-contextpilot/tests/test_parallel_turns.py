@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +15,9 @@ from llama_index.core.memory import ChatMemoryBuffer, Memory
 
 from llama_index.postprocessor.contextpilot import ContextPilotChatEngine
 from llama_index.postprocessor.contextpilot.guarded import guarded
+
+# llama-index's Memory leaves its database open; when it is collected, its thread finds the event loop closed.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
 MEMORIES = {
     "default": lambda: None,
@@ -32,6 +36,13 @@ class Recording(MockLLM):
     async def achat(self, messages, **kwargs):
         await asyncio.sleep(0.005)
         return self.chat(messages, **kwargs)
+
+
+@pytest.fixture(autouse=True)
+def collected():
+    """What is left open is collected here, and not in another test."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(params=MEMORIES)
