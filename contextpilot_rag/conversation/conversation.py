@@ -197,22 +197,22 @@ class Conversation:
         self._note_use()
         return messages
 
-    def answer(self, answer: object, turn: TurnPrompt | None = None) -> None:
+    def answer(self, answer: object, turn: TurnPrompt | Messages | None = None) -> None:
         """The model's answer to the turn: its text, its message, or the engine's whole response.
 
         Args:
             answer: of a stream, the joined texts of its chunks.
-            turn: what it answers; to be sure of that where several threads ask in one conversation.
+            turn: what it answers, or the messages that were sent; to be sure where several threads ask at a time.
 
         Raises:
             InputError: it is none of these, or nothing waits for an answer, or another turn took this one's place.
         """
         message = assistant_message(answer)
         with self._lock:
-            if turn is not None and (self._pending is None or self._sent.messages != turn.messages()):
+            sent = turn.messages() if isinstance(turn, TurnPrompt) else turn
+            if sent is not None and (self._pending is None or self._sent.messages != list(sent)):
                 raise InputError("this turn no longer waits for its answer: another took its place, or it was answered")
-            last = self._sent.messages[-1]["role"] if self._sent.messages else "system"
-            if last in ("assistant", "system", "developer"):
+            if not self._sent.messages or self._sent.messages[-1]["role"] in ("assistant", "system", "developer"):
                 raise InputError("nothing waits for an answer: first align, ask, or add a tool's result")
             self.add(message)
 

@@ -40,8 +40,12 @@ def opened(
     Raises:
         InputError: another system prompt than the conversation's.
     """
-    if kept is None or (messages is not None and kept.messages != list(messages)):
+    before = [] if kept is None else kept.messages
+    own = before[:1] if kept is not None and kept.system is not None else []
+    if kept is None or (messages is not None and list(messages) not in (before, before[len(own) :])):
         return Conversation(pilot, namespace, system, dedup, messages)
     if system is not None and kept.system != system:
+        if before == own:  # nothing was answered yet, so nothing was sent that counts
+            return Conversation(pilot, namespace, system, dedup)
         raise InputError("the conversation has another system prompt; it is given once")
     return kept

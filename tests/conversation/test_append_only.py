@@ -102,6 +102,29 @@ def test_an_answer_belongs_to_a_turn():
     assert [message["content"] for message in talk.messages[1:]] == ["To two."]
 
 
+def test_an_answer_may_name_the_messages_that_were_sent():
+    talk = ContextPilot().conversation()
+    first, second = talk.ask("One?"), talk.ask("Two?")
+    with pytest.raises(InputError, match="no longer waits"):
+        talk.answer("To one.", first)
+    talk.answer("To two.", second)
+
+
+def test_a_conversation_that_never_began_may_begin_otherwise():
+    pilot = ContextPilot()
+    first = pilot.conversation("c", system="10:01", messages=[])
+    prompt = first.align(["a"], "One?")
+    assert pilot.conversation("c", system="10:01", messages=[]) is first
+    assert pilot.conversation("c", messages=first.messages) is first
+    other = pilot.conversation("c", system="10:02")
+    assert other.system == "10:02"
+    first.answer("To who asked.", prompt)  # who holds it loses nothing
+    other.align(["a"], "Two?")
+    other.answer("So.")
+    with pytest.raises(InputError, match="another system prompt"):
+        pilot.conversation("c", system="10:03")
+
+
 def test_a_tools_result_waits_for_an_answer():
     talk = ContextPilot().conversation()
     talk.ask("How is the weather?")

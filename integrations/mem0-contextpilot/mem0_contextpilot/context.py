@@ -140,7 +140,8 @@ class MemoryContext:
         """
         usage = self._observed(response)
         if self.conversation is not None:
-            self.conversation.answer(response, self.alignment if isinstance(self.alignment, TurnPrompt) else None)
+            turn = self.alignment if isinstance(self.alignment, TurnPrompt) else self._unaligned or None
+            self.conversation.answer(response, turn)
         return usage
 
 

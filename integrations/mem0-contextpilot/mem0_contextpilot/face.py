@@ -16,7 +16,7 @@ from contextpilot_rag.settings import RequestOptions
 
 from .context import MemoryContext, system_explained
 from .filters import IDS, namespace_of_filters, owner_of_conversation, with_ids
-from .keywords import check_keywords
+from .keywords import check_keywords, takes
 from .results import Found, found_in
 
 if TYPE_CHECKING:
@@ -162,7 +162,9 @@ class MemoryFace:
         Raises:
             InputError: what was asked for does not fit together.
         """
-        limit = others.pop("limit", None)  # Mem0 2 takes it and does nothing
+        limit = None
+        if not takes(self._wrapped.search, "limit"):  # Mem0 2 takes it among others, and does nothing
+            limit = others.pop("limit", None)
         if limit is not None and top_k not in (None, limit):
             raise InputError(f"limit={limit!r} and top_k={top_k!r} are the same thing; say it once")
         chosen = {"options": options, "top_k": limit if top_k is None else top_k}
@@ -212,6 +214,25 @@ class MemoryFace:
     ) -> MemoryContext:
         return MemoryContext(question, system, space, prompt, None, found, self._adapter)
 
+    def _check_conversation(self, conversation: Hashable, messages: Messages | None) -> None:
+        """See to it that there can be one of this name.
+
+        Raises:
+            InputError: no name, or messages that are none.
+        """
+        if conversation is None:
+            if messages is not None:
+                raise InputError("messages are of a conversation: give its name, too (conversation=...)")
+            return
+        try:
+            hash(conversation)
+        except TypeError:
+            raise InputError(f"a conversation's name must be hashable, not {_kind(conversation)}") from None
+        if isinstance(conversation, str) and not conversation:  # most likely a session id that is missing
+            raise InputError("a conversation's name must not be empty; None is a request of its own")
+        if isinstance(messages, list | tuple):  # anything else can be looked at only once
+            checked_messages(messages)
+
     def _conversation(
         self,
         asked: Mapping[str, Any] | None,
@@ -223,16 +244,10 @@ class MemoryFace:
         """The conversation of this name; None for a request of its own.
 
         Raises:
-            InputError: no name, or messages that are none, or another system prompt.
+            InputError: another system prompt than the conversation's.
         """
         if conversation is None:
-            if messages is not None:
-                raise InputError("messages are of a conversation: give its name, too (conversation=...)")
             return None
-        if not isinstance(conversation, Hashable):
-            raise InputError(f"a conversation's name must be hashable, not {_kind(conversation)}")
-        if isinstance(conversation, str) and not conversation:  # most likely a session id that is missing
-            raise InputError("a conversation's name must not be empty; None is a request of its own")
         # A namespace may be shared by many; a conversation is of those whose memories are asked for. The type, because
         # 1 and True are two names.
         name = (self._owner(asked, owner_of_conversation), type(conversation), conversation)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 from contextpilot_rag import Namespace
 from contextpilot_rag.errors import InputError
@@ -65,7 +66,7 @@ def namespace_of_filters(filters: Mapping[str, Any] | None, base: Namespace) -> 
     >>> namespace_of_filters({"user_id": {"in": ["alice", "bob"]}}, Namespace(tenant="acme")).tenant
     '{"filters":{"user_id":{"in":["alice","bob"]}},"tenant":"acme"}'
     """
-    return namespace_of_ids(_owner(filters) or {"filters": _plain(filters)}, base)
+    return namespace_of_ids(_owner(filters) or {"filters": _whole(filters)}, base)
 
 
 def owner_of_conversation(filters: Mapping[str, Any] | None, base: Namespace) -> Namespace:
@@ -103,7 +104,7 @@ def one_id(value: object) -> str | None:
     """
     if isinstance(value, str):
         return value if value not in {"", "*"} else None
-    return str(value) if type(value) is int else None
+    return str(value) if type(value) in (int, UUID) else None
 
 
 def _asked_for(filters: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -131,6 +132,15 @@ def _one_each(filters: Mapping[str, Any]) -> dict[str, str] | None:
     return found
 
 
+def _whole(filters: Mapping[str, Any] | None) -> Any:  # noqa: ANN401  a JSON value
+    """The filters as they are; in their order, too, where two ids contradict each other: Mem0 goes by the last one."""
+    asked = [] if not isinstance(filters, Mapping) else list(_asked_for(filters))
+    values: dict[str, Any] = {}
+    if any(values.setdefault(name, value) != value for name, value in asked):
+        return json.dumps(_plain(filters), separators=(",", ":"))
+    return _plain(filters)
+
+
 def _mentions(filters: object) -> int:
     """How often there is a condition on an id, wherever it stands."""
     if isinstance(filters, Mapping):
@@ -153,7 +163,7 @@ def _widens(filters: Mapping[str, Any]) -> bool:
 
 def _same(asked: object, given: object) -> bool:
     own = one_id(asked)
-    return own is not None and own == one_id(given)
+    return asked == given if own is None else own == one_id(given)
 
 
 def _plain(value: object) -> Any:  # noqa: ANN401  a JSON value

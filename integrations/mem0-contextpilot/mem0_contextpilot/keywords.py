@@ -56,11 +56,22 @@ def check_keywords(method: str, search: Callable[..., Any], given: Iterable[str]
             raise InputError(f"this memory's search takes no {name!r}; it takes {', '.join(sorted(takes))}")
 
 
+def takes(search: Callable[..., Any], name: str) -> bool:
+    """Whether a search names a keyword.
+
+    >>> takes(lambda query, limit=3, **others: [], "limit"), takes(lambda query, **others: [], "limit")
+    (True, False)
+    """
+    return name in _takes(search)[0]
+
+
 def _takes(search: Callable[..., Any]) -> tuple[set[str], bool]:
     """The keywords that a search is known to take, and whether it is known to take no others."""
     try:
-        parameters = list(inspect.signature(search).parameters.values())
-        module = str(getattr(inspect.unwrap(getattr(search, "__func__", search)), "__module__", ""))
+        # What decorates a search may take more, and says for itself that it is the search.
+        outer = inspect.signature(search, follow_wrapped=False).parameters.values()
+        parameters = [*inspect.signature(search).parameters.values(), *outer]
+        module = str(getattr(getattr(search, "__func__", search), "__globals__", {}).get("__name__", ""))
     except (TypeError, ValueError):  # something that does not say
         return set(), False
     named = {one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}

@@ -171,8 +171,11 @@ class ContextPilotMemory(MemoryFace):
         ids = {"user_id": user_id, "agent_id": agent_id, "app_id": app_id, "run_id": run_id}
         arguments, asked = self._asked("context", options, top_k, filters, ids, others)
         asks, space = question_of(question, query), self._space(asked, namespace)
-        talk = self._conversation(asked, space, system, conversation, messages)
+        self._check_conversation(conversation, messages)
         found = self._found(self._reply(query, arguments)) or Found((), ())
+        talk = self._conversation(
+            asked, space, system, conversation, messages
+        )  # only now: a search may fail, or take long
         if talk is not None:
             return self._turn(found, asks, space, talk)
         prompt = self._adapter.arrange(found.texts, asks, namespace=space)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, SupportsIndex, overload
 
 from contextpilot_rag import AlignedPrompt
@@ -98,6 +98,17 @@ class Found:
 
     items: tuple[Any, ...]
     places: tuple[int, ...]
+    names: tuple[Any, ...] = field(init=False)
+    """For each of these a name that no other has: its id; where that is none, or taken, with its place. Fixed now:
+    the items are the caller's."""
+
+    def __post_init__(self) -> None:
+        taken: dict[Any, None] = {}
+        for place, memory in enumerate(self.memories):
+            own = memory.get("id")
+            named = _is_name(own)
+            taken[own if named and own not in taken else (own if named else None, place)] = None
+        object.__setattr__(self, "names", tuple(taken))
 
     @property
     def texts(self) -> list[str]:
@@ -108,16 +119,6 @@ class Found:
     def memories(self) -> list[Any]:
         """The memories that have a text, best first."""
         return [self.items[place] for place in self.places]
-
-    @property
-    def names(self) -> list[Any]:
-        """For each of these a name that no other has: its id; where that is none, or taken, with its place."""
-        taken: dict[Any, None] = {}
-        for place, memory in enumerate(self.memories):
-            own = memory.get("id")
-            named = _is_name(own)
-            taken[own if named and own not in taken else (own if named else None, place)] = None
-        return list(taken)
 
 
 def found_in(reply: object) -> Found:
