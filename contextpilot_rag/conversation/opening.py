@@ -42,10 +42,11 @@ def opened(
     """
     before = [] if kept is None else kept.messages
     own = before[:1] if kept is not None and kept.system is not None else []
-    if kept is None or (messages is not None and list(messages) not in (before, before[len(own) :])):
+    fresh = before == own  # nothing was answered yet, so nothing was sent that counts
+    if kept is None or (messages is not None and list(messages) != before and (messages or not fresh)):
         return Conversation(pilot, namespace, system, dedup, messages)
     if system is not None and kept.system != system:
-        if before == own:  # nothing was answered yet, so nothing was sent that counts
+        if fresh:
             return Conversation(pilot, namespace, system, dedup)
         raise InputError("the conversation has another system prompt; it is given once")
     return kept

@@ -123,6 +123,8 @@ def test_a_conversation_that_never_began_may_begin_otherwise():
     other.answer("So.")
     with pytest.raises(InputError, match="another system prompt"):
         pilot.conversation("c", system="10:03")
+    assert pilot.conversation("c", messages=other.messages) is other
+    assert pilot.conversation("c", messages=other.messages[1:]).system is None  # a history that has no system prompt
 
 
 def test_a_tools_result_waits_for_an_answer():

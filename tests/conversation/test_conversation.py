@@ -214,13 +214,13 @@ def test_the_system_prompt_is_given_once():
     pilot = ContextPilot()
     talk = pilot.conversation("x", system="S")
     assert pilot.conversation("x").system == "S"
-    with pytest.raises(InputError, match="another system prompt"):
-        pilot.conversation("x", system="T")
     prompt = talk.align(["a"])
     assert prompt.messages("S") == prompt.messages()
     with pytest.raises(InputError, match="given once"):
         prompt.messages("T")
     talk.answer("So.")
+    with pytest.raises(InputError, match="another system prompt"):
+        pilot.conversation("x", system="T")
     for messages in (talk.messages, talk.messages[1:]):
         with pytest.raises(InputError, match="another system prompt"):
             pilot.conversation(None, system="T", messages=messages)
