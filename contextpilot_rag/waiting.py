@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from .errors import SettingsError
 from .index.window import Window
 from .intake import BlockLike
+from .prompt.aligner import Aligner
 from .prompt.prompt import AlignedPrompt
 from .settings import RequestOptions
 from .types import Namespace
@@ -17,27 +18,11 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Decider(Protocol):
+class Decider(Aligner, Protocol):
     """The two halves of `ContextPilot.align`, and the question in between."""
-
-    def prepare(
-        self,
-        blocks: Iterable[BlockLike],
-        question: str = "",
-        *,
-        namespace: Namespace | str | None = None,
-        key: Hashable = None,
-        **options: Unpack[RequestOptions],
-    ) -> AlignedPrompt:
-        """Check a request."""
-        ...
 
     def predict(self, prepared: AlignedPrompt) -> int:
         """How much of it is cached now."""
-        ...
-
-    def decide(self, prepared: AlignedPrompt) -> AlignedPrompt:
-        """Choose its order."""
         ...
 
 

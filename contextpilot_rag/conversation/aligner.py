@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from ..intake import BlockLike
-from ..prompt.prompt import AlignedPrompt
-from ..settings import RequestOptions
-from ..types import Namespace
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from ..prompt.aligner import Aligner
 
 
-class Aligner(Protocol):
+class CountingAligner(Aligner, Protocol):
     """The part of a pilot that a conversation needs."""
-
-    def prepare(
-        self,
-        blocks: Iterable[BlockLike],
-        question: str = "",
-        *,
-        namespace: Namespace | str | None = None,
-        key: Hashable = None,
-        **options: Unpack[RequestOptions],
-    ) -> AlignedPrompt:
-        """Check and count a request's blocks; the order is the retriever's."""
-        ...
-
-    def decide(self, prepared: AlignedPrompt) -> AlignedPrompt:
-        """Choose the order of a prepared request and take it as about to be sent."""
-        ...
 
     def count_tokens(self, text: str) -> int:
         """Tokens of a text."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from ..dedup.messages import Messages, as_message, checked_messages, with_texts
@@ -21,10 +21,10 @@ from ..prompt.prompt import AlignedPrompt
 from ..prompt.render import OPEN
 from ..settings import RequestOptions
 from ..types import Namespace, Rule, plain_text, short
-from .aligner import Aligner
+from .aligner import CountingAligner
 from .answers import assistant_message
 from .cutting import cut
-from .history import Dedup, History, Mark, Turn, copied, text_of
+from .history import Dedup, History, Pending, Turn, copied, text_of
 from .prompt import TurnPrompt
 
 if TYPE_CHECKING:
@@ -33,15 +33,6 @@ if TYPE_CHECKING:
     from ..prompt.render import Message
 
 _HIGHEST_LABEL = 10**8  # that is taken over from elsewhere; there is room for new ones
-
-
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """A turn that is not answered yet, and how things stood before it."""
-
-    turn: Turn
-    mark: Mark
-    labels_before: dict[bytes, int | None]
 
 
 class Conversation:
@@ -74,7 +65,7 @@ class Conversation:
 
     def __init__(
         self,
-        pilot: Aligner,
+        pilot: CountingAligner,
         namespace: Namespace,
         system: str | None = None,
         dedup: Dedup | None = None,
@@ -86,7 +77,7 @@ class Conversation:
         self._lock = threading.RLock()
         self._used: Callable[[Conversation], None] | None = None
         self._label_of: dict[bytes, int] = {}
-        self._pending: _Pending | None = None  # the last of the messages, as long as it is not answered
+        self._pending: Pending | None = None  # the last of the messages, as long as it is not answered
         self._ids: dict[int, Hashable] = {}  # by label
         self._reader: Reader | None = None  # as far as messages were read; only made where one looks like ours
         self._read = 0
@@ -164,9 +155,9 @@ class Conversation:
             history = tuple(self._sent.messages)
             standing = self._sent.clear if self._dedup.blocks else {}
             mark = self._sent.mark
-            before = {name: self._label_of.get(name) for name in (self._key(block.text) for block in prompt.blocks)}
+            before = self._labels_of(block.text for block in prompt.blocks)
             numbers = [self._number(block.text) for block in prompt.blocks]
-            self._pending = _Pending(self._turn(prompt, numbers, standing), mark, before)
+            self._pending = Pending(self._turn(prompt, numbers, standing), mark, before)
             content = self._sent.turn(self._pending.turn)["content"]
             self._ids.update(zip(numbers, (prompt.aliases[rank][0] for rank in prompt.order), strict=True))
             values = {one.name: getattr(prompt, one.name) for one in fields(AlignedPrompt)}
@@ -190,8 +181,8 @@ class Conversation:
         content = plain_text(question, "the question")
         with self._lock:
             self._drop_pending()
-            turn = Turn(message={"role": "user", "content": f"\n\n{content}" if content.startswith(OPEN) else content})
-            self._pending = _Pending(turn, self._sent.mark, {})
+            turn = Turn.asking(content)
+            self._pending = Pending(turn, self._sent.mark, {})
             self._sent.turn(turn)
             messages = cast("list[Message]", copied(self._sent.messages))
         self._note_use()
@@ -270,8 +261,8 @@ class Conversation:
                 return 0
             self._replay(kept if pending is None else kept[:-1])
             if pending is not None:
-                before = {name: self._label_of.get(name) for name in (self._key(text) for _, text in kept[-1].blocks)}
-                self._pending = _Pending(kept[-1], self._sent.mark, before)
+                before = self._labels_of(text for _, text in kept[-1].blocks)
+                self._pending = Pending(kept[-1], self._sent.mark, before)
                 self._sent.turn(kept[-1])
                 self._learn_labels(kept[-1])
             self._ids = {number: name for number, name in self._ids.items() if number in self._sent.standing}
@@ -345,6 +336,10 @@ class Conversation:
     def _key(self, text: str) -> bytes:
         return block_key(normal(text) if self._dedup.normalise else text)
 
+    def _labels_of(self, texts: Iterable[str]) -> dict[bytes, int | None]:
+        """The labels that blocks have now, to give them back."""
+        return {key: self._label_of.get(key) for key in map(self._key, texts)}
+
     def _number(self, text: str) -> int:
         """The label of a block: its own, if it stands in the history; else the next."""
         key = self._key(text)
@@ -358,8 +353,7 @@ class Conversation:
         if numbers:
             texts = [standing.get(number, block.text) for number, block in zip(numbers, prompt.blocks, strict=True)]
             return Turn(list(zip(numbers, texts, strict=True)), f"\n\n{tail}" if tail else "")
-        # A question alone, unless it looks like documents of ours.
-        return Turn(message={"role": "user", "content": f"\n\n{tail}" if tail.startswith(OPEN) else tail})
+        return Turn.asking(tail)
 
     def _take(self, turn: Turn, sent: dict[str, Any] | None = None) -> None:
         """Take in a turn; if it is known how it was sent, then like that."""

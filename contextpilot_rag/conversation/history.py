@@ -12,7 +12,7 @@ from ..dedup.marks import shield
 from ..dedup.messages import add_message, with_texts
 from ..prompt.hints import label
 from ..prompt.parse import read_user
-from ..prompt.render import render_again, render_block, render_documents
+from ..prompt.render import OPEN, render_again, render_block, render_documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,11 @@ class Turn:
     message: dict[str, Any] | None = None
     sent: dict[str, Any] | None = None
 
+    @classmethod
+    def asking(cls, question: str) -> Turn:
+        """A question alone, kept from looking like documents of ours."""
+        return cls(message={"role": "user", "content": f"\n\n{question}" if question.startswith(OPEN) else question})
+
     @property
     def opens(self) -> bool:
         """Whether a history may begin with it."""
@@ -74,6 +79,15 @@ class Mark:
     foreign_labels: int
     characters: int
     repeats: tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A turn that is not answered yet, and how things stood before it."""
+
+    turn: Turn
+    mark: Mark
+    labels_before: dict[bytes, int | None]
 
 
 class History:

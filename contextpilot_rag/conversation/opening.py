@@ -8,7 +8,7 @@ from ..dedup.messages import Messages
 from ..errors import InputError
 from ..settings import Settings
 from ..types import Namespace
-from .aligner import Aligner
+from .aligner import CountingAligner
 from .conversation import Conversation
 from .history import Dedup
 from .store import Conversations
@@ -28,7 +28,7 @@ def store_for(settings: Settings, clock: Callable[[], float]) -> Conversations:
 
 
 def opened(
-    pilot: Aligner,
+    pilot: CountingAligner,
     namespace: Namespace,
     system: str | None,
     dedup: Dedup,
