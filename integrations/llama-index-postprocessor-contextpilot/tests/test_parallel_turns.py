@@ -16,9 +16,6 @@ from llama_index.core.memory import ChatMemoryBuffer, Memory
 from llama_index.postprocessor.contextpilot import ContextPilotChatEngine
 from llama_index.postprocessor.contextpilot.guarded import guarded
 
-# llama-index's Memory leaves its database open; when it is collected, its thread finds the event loop closed.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-
 MEMORIES = {
     "default": lambda: None,
     "memory": lambda: Memory.from_defaults(token_limit=10**9),
