@@ -109,7 +109,7 @@ def test_a_broken_index_costs_only_the_gain(index, caplog):
     assert [alignment.rule for alignment in alignments] == [Rule.FAILED_OPEN] * 3
     assert alignments[0].reason == "the index failed; the retriever's order was kept"
     assert pilot.failures == 3
-    assert len(caplog.records) == 1
+    assert sum("contextpilot" in record.name for record in caplog.records) == 1
 
 
 def test_an_order_that_can_be_read_only_once_loses_nothing():

@@ -254,7 +254,7 @@ async def test_a_run_does_not_depend_on_the_index(index, failures, caplog):
     report = await pilot.run(plan, Stage(plan, answers=True))
     assert not report.failed
     assert pilot.failures == failures
-    assert len(caplog.records) == 1
+    assert sum("contextpilot" in record.name for record in caplog.records) == 1
     with pytest.raises(IndexFailed):
         await ContextPilot(index, on_error="raise").run(plan, Stage(plan, answers=True))
     assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -123,4 +123,4 @@ def test_who_drops_some_or_comes_before_is_not(llm, caplog):
         query = asking(llm, postprocessors, [image, *pick(0, 1, 2)], [*pick(2, 1, 0), image])
         query.query("One?")
         query.query("Two?")
-    assert caplog.records == []
+    assert not any("contextpilot" in record.name for record in caplog.records)

@@ -140,7 +140,7 @@ def test_an_llm_that_has_a_body_of_its_own_keeps_it(engine, caplog):
     own = {"cache_salt": "mine"}
     chatting(llm_of(engine, additional_kwargs={"extra_body": own}), namespace="acme").chat("One?")
     assert engine.requests[-1].cache_salt == "mine"
-    assert caplog.records == []
+    assert not any("contextpilot" in record.name for record in caplog.records)
     for _ in range(2):
         chatting(llm_of(engine, additional_kwargs={"extra_body": {"top_k": 5}}), namespace="acme").chat("One?")
     assert engine.requests[-1].cache_salt is None

@@ -41,7 +41,7 @@ def test_the_memorys_own_result_comes_back(pilot, caplog):
     assert memory.search("a", **ALICE) is own
     assert memory.search("a", **ALICE) is own
     assert memory.failures >= 2
-    assert len(caplog.records) == 1
+    assert sum("contextpilot" in record.name for record in caplog.records) == 1
 
 
 @pytest.mark.parametrize("pilot", broken_pilots())

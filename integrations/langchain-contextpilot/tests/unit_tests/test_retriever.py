@@ -114,7 +114,7 @@ async def test_a_broken_index_gives_the_bases_own_documents(ask, caplog):
             placed = await ask(retriever, "?")
             assert [id(one) for one in placed] == [id(one) for one in found]
     assert retriever.failures == 3
-    assert len(caplog.records) == 1
+    assert sum("contextpilot" in record.name for record in caplog.records) == 1
     short = ContextPilotRetriever(base_retriever=returning(found), pilot=ContextPilot(Broken()), k=2)
     assert [id(one) for one in await ask(short, "?")] == [id(one) for one in found[:2]]
 
