@@ -47,6 +47,7 @@ def decided(prepared: AlignedPrompt, alignment: Alignment) -> AlignedPrompt:
         predicted_cached_tokens=alignment.predicted_cached_tokens,
         retrieved_cached_tokens=alignment.retrieved_cached_tokens,
         rule=alignment.rule,
+        ticket=alignment.ticket,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+from collections.abc import Sequence
 
 from .types import Namespace
 
@@ -38,7 +39,16 @@ def cache_salt(namespace: Namespace, secret: str = "") -> str | None:
     """
     if not namespace:
         return None
-    fields = [field.encode("utf-8", "surrogatepass") for field in (namespace.tenant, namespace.model, namespace.corpus)]
-    message = b"contextpilot-rag cache salt v1" + b"".join(len(field).to_bytes(4, "big") + field for field in fields)
+    return secret_salt(b"cache salt v1", (namespace.tenant, namespace.model, namespace.corpus), secret)
+
+
+def secret_salt(purpose: bytes, fields: Sequence[str], secret: str) -> str:
+    """HMAC-SHA256 over length-prefixed fields, as 43 urlsafe characters. Each purpose has salts of its own.
+
+    >>> secret_salt(b"t", ("a", "bc"), "s") == secret_salt(b"t", ("ab", "c"), "s")
+    False
+    """
+    parts = [field.encode("utf-8", "surrogatepass") for field in fields]
+    message = b"contextpilot-rag " + purpose + b"".join(len(part).to_bytes(4, "big") + part for part in parts)
     digest = hmac.new(secret.encode("utf-8", "surrogatepass"), message, hashlib.sha256).digest()
     return base64.urlsafe_b64encode(digest).decode("ascii").rstrip("=")

@@ -10,17 +10,18 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, Literal, TypedDict, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypedDict, get_type_hints
 
-import msgspec
 from msgspec import Meta
 
+from .checking import checked, parsed
 from .errors import SettingsError
 from .types import OrderBudget
 
 logger = logging.getLogger("contextpilot_rag")
 
 ENVIRONMENT_PREFIX = "CONTEXTPILOT_"
+SECRETS = frozenset({"api_key", "salt_secret"})  # never shown
 
 Order = Literal["retrieved", "balanced", "throughput"]
 OnError = Literal["open", "raise"]
@@ -58,6 +59,8 @@ class PilotOptions(RequestOptions, total=False):
     max_conversations: int
     conversation_seconds: float
     conversation_characters: int
+    api_key: str
+    index_timeout: float
 
 
 # Settings that shape the index or belong to the whole pilot.
@@ -92,6 +95,8 @@ class Settings:
         max_conversations: conversations the pilot keeps; the one used longest ago goes.
         conversation_seconds: a conversation that was not used for so long goes.
         conversation_characters: of all conversations together; the ones used longest ago go.
+        api_key: for an index that is a service.
+        index_timeout: seconds that such an index has to answer in; after that the retriever's order goes out.
 
     Raises:
         SettingsError: a value of the wrong type or out of range.
@@ -123,14 +128,15 @@ class Settings:
     max_conversations: Positive = 10_000
     conversation_seconds: Seconds = 86_400.0
     conversation_characters: Positive = 256 * 2**20
+    api_key: str = ""
+    index_timeout: Seconds = 0.05
 
     def __post_init__(self) -> None:
         for name, kind in _kinds().items():
-            object.__setattr__(self, name, _checked(name, getattr(self, name), kind))
+            object.__setattr__(self, name, checked(name, getattr(self, name), kind, secret=name in SECRETS))
 
     def __repr__(self) -> str:
-        secret = "***" if self.salt_secret else ""
-        shown = (f"{name}={(secret if name == 'salt_secret' else value)!r}" for name, value in self._items())
+        shown = (f"{name}={('***' if value and name in SECRETS else value)!r}" for name, value in self._items())
         return f"Settings({', '.join(shown)})"
 
     @classmethod
@@ -153,7 +159,7 @@ class Settings:
         for name, kind in _kinds().items():
             text = environ.get(name_of(name))
             if text:  # an empty variable is one that was not set, as compose files write it
-                values[name] = _parsed(name, text, kind)
+                values[name] = parsed(name_of(name), text, kind, secret=name in SECRETS)
         _known(given)
         return cls(**{**values, **given})
 
@@ -200,7 +206,6 @@ class Settings:
         return [(field.name, getattr(self, field.name)) for field in fields(self)]
 
 
-_WORDS_FOR = {"yes": True, "on": True, "no": False, "off": False}
 _KINDS: dict[str, Any] = {}
 
 
@@ -227,32 +232,6 @@ def _warn_of_unknown(environ: Mapping[str, str]) -> None:
         if name.startswith(ENVIRONMENT_PREFIX) and setting not in _kinds():
             for meant in difflib.get_close_matches(setting, _kinds(), n=1, cutoff=0.8):
                 logger.warning("environment variable %s is no setting; did you mean %s?", name, name_of(meant))
-
-
-def _checked(name: str, value: object, kind: Any) -> Any:  # noqa: ANN401
-    if get_origin(kind) is Literal and value not in get_args(kind):
-        raise SettingsError(f"{name}: {value!r} is none of {', '.join(map(repr, get_args(kind)))}")
-    try:
-        return msgspec.convert(value, kind, strict=True)
-    except msgspec.ValidationError as error:
-        shown = "***" if name == "salt_secret" else repr(value)
-        raise SettingsError(f"{name}: {error} (got {shown})") from None
-
-
-def _parsed(name: str, text: str, kind: Any) -> Any:  # noqa: ANN401
-    """A value from an environment variable; "none" stands for None where a setting may be None."""
-    plain: object = text
-    if text.strip().lower() == "none" and type(None) in get_args(kind):
-        plain = None
-    elif kind is bool:
-        plain = _WORDS_FOR.get(text.strip().lower(), text)
-    elif get_origin(kind) is Literal:
-        return _checked(name_of(name), text.strip(), kind)
-    try:
-        return msgspec.convert(plain, kind, strict=False)
-    except msgspec.ValidationError as error:
-        shown = "***" if name == "salt_secret" else repr(text)
-        raise SettingsError(f"{name_of(name)}: {error} (got {shown})") from None
 
 
 def _known(given: Mapping[str, object]) -> None:

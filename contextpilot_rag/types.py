@@ -173,6 +173,7 @@ class Alignment:
         predicted_cached_tokens: their tokens (of blocks only; the system prompt is not counted).
         retrieved_cached_tokens: what the retriever's own order would have found cached.
         rule: what decided.
+        ticket: what an index that is a service calls it; usage is reported with it.
     """
 
     request: Request
@@ -181,6 +182,7 @@ class Alignment:
     predicted_cached_tokens: int = 0
     retrieved_cached_tokens: int = 0
     rule: Rule = Rule.NOTHING_GAINED
+    ticket: str | None = field(default=None, compare=False)
 
     @property
     def changed(self) -> bool:

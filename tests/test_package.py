@@ -15,10 +15,10 @@ ROOT = Path(contextpilot_rag.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 # From DESIGN's map: who may import whom. A room imports only what stands to its left.
 FLOORS = (
-    "errors failing types batch _version settings identity tokens dedup intake index prompt expand "
-    "conversation engines retrieval waiting run_options results sending deciding pilot async_pilot adapter trace replay"
+    "errors failing types batch _version checking settings identity tokens dedup intake index prompt expand "
+    "conversation remote engines retrieval waiting run_options results sending deciding pilot async_pilot adapter trace replay service"
 ).split()
-HEAVY = tuple("openai scipy faiss rank_bm25 matplotlib rich starlette uvicorn pydantic tqdm tenacity".split())
+HEAVY = tuple("openai scipy faiss rank_bm25 matplotlib rich starlette uvicorn pydantic tqdm tenacity httpcore jinja2 prometheus_client".split())
 
 
 def floor(module: Path) -> str:

@@ -1,0 +1,1 @@
+"""The shared context index over HTTP: ``contextpilot-rag serve``."""

@@ -1,0 +1,100 @@
+"""Service: the tenants, what is theirs and what they share. No HTTP here, no input or output."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from ..identity import cache_salt, secret_salt
+from ..index.local import LocalIndex
+from ..types import Namespace
+from .settings import ServiceSettings
+from .tenant import Pool, Tenant
+from .watchers import Watcher
+
+
+class Service:
+    """All tenants, each with an index of its own; and one index for each corpus that several of them share.
+
+    Not thread-safe: one event loop owns it.
+
+    Args:
+        settings: limits, for each tenant.
+        secret: what cache salts are derived with.
+        clock: seconds that never run backwards.
+        watchers: are told what was done.
+
+    >>> from contextpilot_rag.remote import wire
+    >>> acme = Service(ServiceSettings()).tenant("acme")
+    >>> a, b = wire.BlockIn(id="a", tokens=100), wire.BlockIn(id="b", tokens=100)
+    >>> acme.align(wire.AlignIn([a, b])).order, acme.align(wire.AlignIn([b, a])).order
+    ([0, 1], [1, 0])
+    """
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        secret: str = "",
+        clock: Callable[[], float] = time.monotonic,
+        watchers: Sequence[Watcher] = (),
+    ) -> None:
+        self.settings = settings
+        self.sharing: Mapping[str, frozenset[str]] = {}  # corpus: tenants that share it
+        self._secret = secret
+        self._clock = clock
+        self._watchers = watchers
+        self._tenants: dict[str, Tenant] = {}
+        self._own: dict[str, Pool] = {}
+        self._shared: dict[str, Pool] = {}
+
+    def tenant(self, name: str) -> Tenant:
+        """A tenant, made when first asked for. Who may ask is not decided here."""
+        tenant = self._tenants.get(name)
+        if tenant is None:
+            pool_of = partial(self._pool_of, name)
+            tenant = self._tenants[name] = Tenant(name, self.settings, self._clock, pool_of, self._watchers)
+        return tenant
+
+    @property
+    def tenants(self) -> dict[str, Tenant]:
+        """All that were asked for, by name."""
+        return dict(self._tenants)
+
+    def pools(self) -> dict[tuple[str, str], Pool]:
+        """All indexes: by ("tenant", its name) or ("corpus", its name); for snapshots and sizes."""
+        own = {("tenant", name): pool for name, pool in self._own.items()}
+        return own | {("corpus", name): pool for name, pool in self._shared.items()}
+
+    def pool(self, kind: str, name: str) -> Pool:
+        """One of them, made when first asked for."""
+        pools = self._own if kind == "tenant" else self._shared
+        pool = pools.get(name)
+        if pool is None:
+            chosen = self.settings
+            index = LocalIndex(
+                chosen.capacity_tokens,
+                chosen.tenant_blocks,
+                chosen.tenant_namespaces,
+                history=chosen.history_requests,
+            )
+            pool = pools[name] = Pool(index, partial(self._salt, kind, name), shared=kind != "tenant")
+        return pool
+
+    def drop(self, names: Sequence[str]) -> None:
+        """Forget tenants that are no more."""
+        for name in names:
+            self._tenants.pop(name, None)
+            self._own.pop(name, None)
+
+    def _pool_of(self, tenant: str, namespace: Namespace) -> Pool:
+        if namespace.corpus and tenant in self.sharing.get(namespace.corpus, ()):
+            return self.pool("corpus", namespace.corpus)
+        return self.pool("tenant", tenant)
+
+    def _salt(self, kind: str, name: str, namespace: Namespace) -> str | None:
+        """Where no keys are asked for, as `cache_salt` has it; else never None: tenants do not meet in the engine."""
+        if kind == "tenant" and not name:
+            return cache_salt(namespace, self._secret)
+        fields = (kind, name, namespace.tenant, namespace.model, namespace.corpus)
+        return secret_salt(b"service cache salt v1", fields, self._secret)

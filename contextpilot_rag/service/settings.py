@@ -1,0 +1,164 @@
+"""The service's settings: checked when they are made, each with an environment variable ``CONTEXTPILOT_SERVE_*``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+from msgspec import Meta
+
+from ..checking import checked, parsed
+from ..errors import SettingsError
+
+PREFIX = "CONTEXTPILOT_SERVE_"
+SECRETS = frozenset({"salt_secret"})
+
+Positive = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0, le=10**9)]
+Rate = Annotated[float, Meta(ge=0, le=10**9)]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """What can be set. Every value is checked; limits are per tenant unless they say otherwise.
+
+    Args:
+        host: address to listen on. Any but a loopback address needs keys.
+        port: 0: a free one.
+        keys: file of API keys; None: none are asked for, and everybody is one tenant.
+        state: folder for snapshots and the generated secret; None: nothing outlives the process.
+        salt_secret: what cache salts are derived with. Empty: one is generated, and kept in ``state``.
+        tls_certificate: PEM file; with it and ``tls_key`` the service speaks TLS.
+        tls_key: PEM file.
+        capacity_tokens: what the engine's cache holds for one namespace, in tokens; None: not known, no limit.
+        tenant_blocks: entries of the index, in all of a tenant's namespaces.
+        tenant_namespaces: namespaces of a tenant; the one used longest ago goes.
+        history_requests: recent requests of each namespace that "throughput" learns its orders from.
+        tenant_conversations: conversations of a tenant; the one used longest ago goes.
+        conversation_seconds: a conversation that was not used for so long goes.
+        tenant_tickets: tickets that are remembered; the oldest go.
+        ticket_seconds: a ticket that is older is forgotten.
+        rate: requests a second; 0: no limit.
+        burst: requests at once, before the rate counts.
+        tenant_plans: plans under way or waiting to be fetched.
+        plan_processes: plans that are worked on at a time, of all tenants.
+        plan_seconds: a plan that takes longer is ended.
+        plan_kept_seconds: a finished plan is kept so long for being fetched.
+        max_body: bytes of a request's body; the bodies of plans may be ``max_plan_body``.
+        max_plan_body: bytes.
+        max_blocks: blocks of one request.
+        max_batch: requests of one batch.
+        max_plan: requests of one plan.
+        max_id: characters of a block's id.
+        max_connections: of all clients; further ones are closed at once.
+        header_seconds: a connection that sends no whole request head in this time is closed.
+        body_seconds: a body that is not complete in this time is given up (408).
+        idle_seconds: a connection without a request is kept so long.
+        drain_seconds: requests under way have so long to end on SIGTERM.
+        snapshot_seconds: between two snapshots.
+        operator_metrics: metrics need an operator's key, where keys are asked for.
+        tenant_labels: metrics tell tenants apart, by a hash of their names.
+        log_format: "json" or "text".
+
+    Raises:
+        SettingsError: a value of the wrong type or out of range.
+    """
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 8765
+    keys: Path | None = None
+    state: Path | None = None
+    salt_secret: str = ""
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    capacity_tokens: Positive | None = None
+    tenant_blocks: Positive = 1_000_000
+    tenant_namespaces: Positive = 1_000
+    history_requests: Positive = 2_000
+    tenant_conversations: Positive = 10_000
+    conversation_seconds: Seconds = 86_400.0
+    tenant_tickets: Positive = 20_000
+    ticket_seconds: Seconds = 3_600.0
+    rate: Rate = 0.0
+    burst: Positive = 200
+    tenant_plans: Positive = 4
+    plan_processes: Positive = 1
+    plan_seconds: Seconds = 3_600.0
+    plan_kept_seconds: Seconds = 600.0
+    max_body: Positive = 8 * 2**20
+    max_plan_body: Positive = 256 * 2**20
+    max_blocks: Annotated[int, Meta(ge=1, le=65_536)] = 1_000
+    max_batch: Positive = 256
+    max_plan: Positive = 100_000
+    max_id: Annotated[int, Meta(ge=1, le=65_536)] = 1_024
+    max_connections: Positive = 2_000
+    header_seconds: Seconds = 10.0
+    body_seconds: Seconds = 20.0
+    idle_seconds: Seconds = 75.0
+    drain_seconds: Seconds = 10.0
+    snapshot_seconds: Seconds = 60.0
+    operator_metrics: bool = True
+    tenant_labels: bool = False
+    log_format: str = "text"
+
+    def __post_init__(self) -> None:
+        for name, kind in kinds().items():
+            value = getattr(self, name)
+            if _is_path(kind) and isinstance(value, str):
+                value = Path(value)
+            elif _is_path(kind):
+                if value is not None and not isinstance(value, Path):
+                    raise SettingsError(f"{name}: a path, not {type(value).__name__}")
+            else:
+                value = checked(name, value, kind, secret=name in SECRETS)
+            object.__setattr__(self, name, value)
+        if self.log_format not in {"json", "text"}:
+            raise SettingsError(f"log_format: {self.log_format!r} is neither 'json' nor 'text'")
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise SettingsError("tls_certificate and tls_key are given together")
+
+    def __repr__(self) -> str:
+        shown = ((field.name, getattr(self, field.name)) for field in fields(self))
+        inner = ", ".join(f"{name}={('***' if value and name in SECRETS else value)!r}" for name, value in shown)
+        return f"ServiceSettings({inner})"
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None, **given: Any) -> ServiceSettings:  # noqa: ANN401
+        """Settings from the environment, overridden by keywords.
+
+        Raises:
+            SettingsError: a name that is no setting, or a value that it cannot have.
+
+        >>> ServiceSettings.from_env({"CONTEXTPILOT_SERVE_PORT": "9000"}).port
+        9000
+        """
+        environ = os.environ if environ is None else environ
+        values: dict[str, Any] = {}
+        for name, kind in kinds().items():
+            text = environ.get(PREFIX + name.upper())
+            if text:
+                known = (
+                    Path(text) if _is_path(kind) else parsed(PREFIX + name.upper(), text, kind, secret=name in SECRETS)
+                )
+                values[name] = known
+        unknown = set(given) - set(kinds())
+        if unknown:
+            raise SettingsError(f"unknown setting {min(unknown)!r}; settings are {', '.join(kinds())}")
+        return cls(**{**values, **given})
+
+
+_KINDS: dict[str, Any] = {}
+
+
+def kinds() -> dict[str, Any]:
+    """Each setting's type. Worked out once: resolving annotations is slow."""
+    if not _KINDS:
+        _KINDS.update(get_type_hints(ServiceSettings, include_extras=True))
+    return _KINDS
+
+
+def _is_path(kind: object) -> bool:
+    return kind == (Path | None)

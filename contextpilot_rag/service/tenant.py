@@ -1,0 +1,227 @@
+"""Tenant: everything the service holds for one tenant, and what it does with it. No HTTP here, no input or output."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..index.local import LocalIndex
+from ..prompt.hints import LOCATION_HINT, order_hint
+from ..remote import wire
+from ..types import Alignment, IndexStats, Namespace, Request, Rule, Usage
+from .blocks import distinct
+from .ledger import Labelled, Ledgers
+from .problems import Conflict, Forbidden, Unusable
+from .settings import ServiceSettings
+from .tickets import Ticket, Tickets
+from .watchers import Watcher
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What may share cached prefixes at all: a tenant's own index, or that of a corpus that several tenants share.
+
+    Args:
+        index: its trees.
+        salt: gives the cache salt of a namespace in it.
+        shared: several tenants use it.
+    """
+
+    index: LocalIndex
+    salt: Callable[[Namespace], str | None]
+    shared: bool = False
+
+
+class Tenant:
+    """One tenant. Not thread-safe: the service's event loop owns it.
+
+    Args:
+        name: as in the file of keys; empty where no keys are asked for.
+        settings: limits.
+        clock: seconds that never run backwards.
+        pool_of: the pool that a namespace of this tenant belongs to.
+        watchers: are told what was done.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: ServiceSettings,
+        clock: Callable[[], float],
+        pool_of: Callable[[Namespace], Pool],
+        watchers: Sequence[Watcher] = (),
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.tickets = Tickets(settings.tenant_tickets, settings.ticket_seconds, clock)
+        self.ledgers = Ledgers(settings.tenant_conversations, settings.conversation_seconds, clock)
+        self._pool_of = pool_of
+        self._watchers = watchers
+        self._counts: Counter[str] = Counter()
+        self._rules: Counter[str] = Counter()
+
+    def align(self, given: wire.AlignIn) -> wire.AlignOut:
+        """Align a request, and take it as sent.
+
+        Raises:
+            Rejected: it cannot be aligned; nothing was changed.
+        """
+        before = self._known(given, given.ticket)
+        if before is not None and before.answer is not None:
+            return before.answer
+        found = distinct(given.blocks, self.settings)
+        namespace = wire.namespace_from(given.namespace)
+        request = Request(found.refs, namespace, wire.budget_from(given.budget), given.key)
+        pool = self._pool_of(namespace)
+        ticket = given.ticket or self.tickets.new()
+        turn = given.conversation
+        if turn is None or self.ledgers.opens(turn):
+            alignment = pool.index.align(request)
+        else:
+            alignment = Alignment(request, tuple(range(len(found.refs))), rule=Rule.CONVERSATION)
+        labelled = Labelled(tuple(range(1, len(found.refs) + 1)), ())
+        if turn is not None:
+            placed = [found.refs[rank] for rank in alignment.order]
+            labelled = self.ledgers.turn(namespace, turn, placed, ticket)
+        answer = wire.AlignOut(
+            ticket=ticket,
+            order=[found.positions[rank] for rank in alignment.order],
+            labels=list(labelled.labels),
+            cached_blocks=alignment.cached_blocks,
+            predicted_cached_tokens=alignment.predicted_cached_tokens,
+            retrieved_cached_tokens=alignment.retrieved_cached_tokens,
+            rule=alignment.rule.value,
+            reason=alignment.reason,
+            key=given.key,
+            order_hint=order_hint(alignment.order) if alignment.changed else None,
+            merged=found.merged,
+            location_hints=dict.fromkeys(labelled.again, LOCATION_HINT),
+            cache_salt=pool.salt(namespace),
+        )
+        chosen = given.ticket is not None
+        kept = Ticket(alignment, given.engine, given if chosen else None, answer if chosen else None)
+        self.tickets.put(ticket, kept)
+        again = set(labelled.again)
+        self._count(
+            alignment,
+            given.engine,
+            sum(
+                found.refs[rank].tokens
+                for rank, label in zip(alignment.order, labelled.labels, strict=True)
+                if label in again
+            ),
+        )
+        return answer
+
+    def sent(self, given: wire.SentIn) -> wire.SentOut:
+        """Take a request as sent in an order that was chosen elsewhere.
+
+        Raises:
+            Rejected: it cannot be; nothing was changed.
+        """
+        if self._known(given, given.ticket) is not None:
+            return wire.SentOut(given.ticket or "")
+        found = distinct(given.blocks, self.settings)
+        if found.merged or sorted(given.order) != list(range(len(found.refs))):
+            raise Unusable("order: not every block's position exactly once")
+        request = Request(found.refs, wire.namespace_from(given.namespace), wire.budget_from(given.budget), given.key)
+        counts = (given.cached_blocks, given.predicted_cached_tokens, given.retrieved_cached_tokens)
+        if counts[0] > len(found.refs) or max(counts[1:]) > request.tokens:
+            raise Unusable("cached_blocks, predicted_cached_tokens or retrieved_cached_tokens: more than there is")
+        try:
+            rule = Rule(given.rule)
+        except ValueError:
+            raise Unusable(f"rule: none of {', '.join(map(str, Rule))}") from None
+        alignment = Alignment(request, tuple(given.order), *counts, rule)
+        ticket = given.ticket or self.tickets.new()
+        self._pool_of(request.namespace).index.sent(alignment)
+        self.tickets.put(ticket, Ticket(alignment, given.engine, given if given.ticket else None))
+        self._count(alignment, given.engine, 0)
+        return wire.SentOut(ticket)
+
+    def observe(self, given: wire.ObserveIn) -> wire.ObserveOut | None:
+        """Learn what the engine reported; None: the ticket is not known, or not any more."""
+        ticket = self.tickets.get(given.ticket)
+        if ticket is None:
+            return None
+        if ticket.observed:
+            return wire.ObserveOut(counted=False)
+        ticket.observed = True
+        usage = Usage(given.usage.prompt_tokens, given.usage.cached_tokens, given.usage.completion_tokens)
+        self._pool_of(ticket.alignment.request.namespace).index.observe(ticket.alignment, usage)
+        self._counts["observed"] += 1
+        self._counts["reported_prompt"] += usage.prompt_tokens or 0
+        self._counts["reported_cached"] += usage.cached_tokens or 0
+        self._counts["not_reported"] += usage.cached_tokens is None
+        for watcher in self._watchers:
+            watcher.observed(self.name, ticket.alignment, ticket.engine, usage)
+        return wire.ObserveOut(counted=True)
+
+    def predict(self, given: wire.AlignIn) -> wire.PredictOut:
+        """Tokens that would be cached if the request were sent now. Changes nothing.
+
+        Raises:
+            Rejected: it cannot be aligned.
+        """
+        found = distinct(given.blocks, self.settings)
+        namespace = wire.namespace_from(given.namespace)
+        request = Request(found.refs, namespace, wire.budget_from(given.budget))
+        return wire.PredictOut(self._pool_of(namespace).index.predict(request))
+
+    def forget(self, namespace: Namespace | None = None) -> int:
+        """Drop what the index knows of a namespace, under any head if it names none, or of all that are this tenant's.
+
+        Returns:
+            How many namespaces.
+
+        Raises:
+            Forbidden: it belongs to others, too.
+        """
+        pool = self._pool_of(namespace or Namespace())
+        if namespace is not None and pool.shared:
+            raise Forbidden("other tenants share this corpus; its operator may forget it")
+        before = pool.index.stats().namespaces
+        pool.index.forget(namespace)
+        for watcher in self._watchers:
+            watcher.forgot(self.name, namespace)
+        return before - pool.index.stats().namespaces
+
+    def salt(self, namespace: Namespace) -> str | None:
+        """The cache salt of a namespace."""
+        return self._pool_of(namespace).salt(namespace)
+
+    def stats(self) -> IndexStats:
+        """This tenant's counts since the start, and the sizes of its own trees."""
+        own = self._pool_of(Namespace()).index.stats()
+        return IndexStats(
+            requests=sum(self._rules.values()),
+            changed=self._counts["changed"],
+            block_tokens=self._counts["block_tokens"],
+            predicted_cached_tokens=self._counts["predicted"],
+            retrieved_cached_tokens=self._counts["retrieved"],
+            observed=self._counts["observed"],
+            reported_prompt_tokens=self._counts["reported_prompt"],
+            reported_cached_tokens=self._counts["reported_cached"],
+            cached_not_reported=self._counts["not_reported"],
+            namespaces=own.namespaces,
+            tree_blocks=own.tree_blocks,
+            tree_tokens=own.tree_tokens,
+            rules=dict(self._rules),
+        )
+
+    def _known(self, given: wire.AlignIn | wire.SentIn, name: str | None) -> Ticket | None:
+        """What was answered to a request before, if this is the same one again."""
+        ticket = None if name is None else self.tickets.get(name)
+        if ticket is not None and ticket.given != given:
+            raise Conflict("ticket: it stands for another request")
+        return ticket
+
+    def _count(self, alignment: Alignment, engine: str | None, again_tokens: int) -> None:
+        self._rules[alignment.rule.value] += 1
+        self._counts["changed"] += alignment.changed
+        self._counts["block_tokens"] += alignment.request.tokens
+        self._counts["predicted"] += alignment.predicted_cached_tokens
+        self._counts["retrieved"] += alignment.retrieved_cached_tokens
+        for watcher in self._watchers:
+            watcher.aligned(self.name, alignment, engine, again_tokens)
