@@ -16,9 +16,13 @@ MODULES = sorted(ROOT.rglob("*.py"))
 # From DESIGN's map: who may import whom. A room imports only what stands to its left.
 FLOORS = (
     "errors failing types batch _version checking settings identity tokens dedup intake index prompt expand "
-    "conversation remote engines retrieval waiting run_options results sending deciding pilot async_pilot adapter trace replay service"
+    "conversation remote engines retrieval waiting run_options results sending deciding pilot async_pilot adapter "
+    "trace replay service"
 ).split()
-HEAVY = tuple("openai scipy faiss rank_bm25 matplotlib rich starlette uvicorn pydantic tqdm tenacity httpcore jinja2 prometheus_client".split())
+HEAVY = tuple(
+    "openai scipy faiss rank_bm25 matplotlib rich starlette uvicorn pydantic tqdm tenacity httpcore jinja2 "
+    "prometheus_client opentelemetry".split()
+)
 
 
 def floor(module: Path) -> str:

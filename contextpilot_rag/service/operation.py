@@ -1,4 +1,4 @@
-"""Operation: one thing that can be asked of the service. Routes and the OpenAPI document are made from the same table."""
+"""Operation: one thing that can be asked of the service; routes and the OpenAPI document come from the same table."""
 
 from __future__ import annotations
 
