@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any, Protocol
 
-from .auth import Gate
+from .auth import Caller, Gate
 from .core import Service
 from .settings import ServiceSettings
 
@@ -18,6 +21,41 @@ class State(str, Enum):
     DRAINING = "draining"
 
 
+class Rates(Protocol):
+    """Counts what a tenant asks for."""
+
+    def take(self, caller: Caller, cost: int = 1) -> None:
+        """Count so many requests.
+
+        Raises:
+            TooMany: over the tenant's rate.
+        """
+        ...
+
+
+class Meter(Protocol):
+    """Is told of each answer. Must be quick, and may raise nothing."""
+
+    def took(self, operation: str, seconds: float, status: int, kind: str | None = None) -> None:
+        """An answer was made.
+
+        Args:
+            operation: method and path of the `Operation`; "none" where there was none.
+            seconds: from the request's head to its answer.
+            status: of HTTP.
+            kind: of the problem, if it was one.
+        """
+        ...
+
+
+class Tracer(Protocol):
+    """Makes spans."""
+
+    def span(self, operation: str, headers: Mapping[bytes, bytes]) -> AbstractContextManager[Any]:
+        """A span around an operation, within the trace that the headers name."""
+        ...
+
+
 @dataclass(slots=True)
 class Hub:
     """The running service.
@@ -27,9 +65,15 @@ class Hub:
         service: tenants and their indexes.
         gate: who may ask.
         state: what it can do now.
+        rates: what each tenant may ask for; None: no limit.
+        metrics: told of each answer.
+        tracer: spans around operations.
     """
 
     settings: ServiceSettings
     service: Service
     gate: Gate
     state: State = State.STARTING
+    rates: Rates | None = None
+    metrics: Meter | None = None
+    tracer: Tracer | None = None

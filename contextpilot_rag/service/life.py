@@ -1,0 +1,82 @@
+"""Life: the parts of a service put together, started before it is ready, and stopped after its last answer."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Protocol
+
+from .auth import OpenGate
+from .core import Service
+from .hub import Hub, State
+from .settings import ServiceSettings
+
+
+class Part(Protocol):
+    """Something that runs beside the requests: snapshots, plans, the file of keys. All within the event loop."""
+
+    async def start(self) -> None:
+        """Get ready; the service is not until this returns. What raises keeps the service from starting."""
+        ...
+
+    async def stop(self) -> None:
+        """Come to an end: no request is under way any more. Called after any start, even one that raised."""
+        ...
+
+    def reload(self) -> None:
+        """SIGHUP: read again what is read from files."""
+        ...
+
+
+class Life:
+    """A service from its start to its end.
+
+    Args:
+        hub: what requests are answered from.
+        parts: started in this order, stopped in the other.
+    """
+
+    def __init__(self, hub: Hub, parts: Sequence[Part] = ()) -> None:
+        self.hub = hub
+        self._parts = list(parts)
+        self._begun: list[Part] = []
+
+    async def start(self) -> None:
+        """Start all parts; then the service is ready.
+
+        Raises:
+            ContextPilotError: a part cannot be started.
+        """
+        for part in self._parts:
+            self._begun.append(part)
+            await part.start()
+        if self.hub.state is State.STARTING:
+            self.hub.state = State.READY
+
+    async def stop(self) -> None:
+        """Stop all that were started, even if one of them fails; the first failure is raised in the end."""
+        failure: BaseException | None = None
+        while self._begun:
+            try:
+                await self._begun.pop().stop()
+            except Exception as error:  # noqa: BLE001  raised below
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def reload(self) -> None:
+        """Tell all parts that files may have changed."""
+        for part in self._begun:
+            part.reload()
+
+
+def assemble(settings: ServiceSettings) -> Life:
+    """All parts of a service, as its settings have it.
+
+    Raises:
+        SettingsError: they cannot be had.
+    """
+    parts: list[Part] = []
+    service = Service(settings, settings.salt_secret or secrets.token_urlsafe(32))
+    hub = Hub(settings, service, OpenGate())
+    return Life(hub, parts)
