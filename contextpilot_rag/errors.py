@@ -8,7 +8,8 @@ ContextPilotError
 │   ├── CorpusError               no documents or questions where there should be some
 │   ├── RetrievalError            a retriever's raw result that does not fit the blocks it came with
 │   ├── TraceError                a recorded trace that cannot be read
-│   └── ResultsError              a file of results that cannot be read or written, or is another batch's
+│   ├── ResultsError              a file of results that cannot be read or written, or is another batch's
+│   └── StateError                what an index knows, as data that cannot be written or read
 ├── MissingPackage(ImportError)    an optional package is not installed; the message says which
 ├── IndexFailed                   the context index broke; only raised with ``on_error="raise"``
 └── EngineError                   the engine did not do its part
@@ -63,6 +64,10 @@ class TraceError(InputError):
 
 class ResultsError(InputError):
     """A file of results cannot be read or written, or holds another batch's; the message says where."""
+
+
+class StateError(InputError):
+    """What an index knows cannot be put into data, or data that should tell it does not."""
 
 
 class MissingPackage(ContextPilotError, ImportError):
