@@ -1,4 +1,4 @@
-"""The command line: ``contextpilot-rag demo | replay | plan``."""
+"""The command line: ``contextpilot-rag demo | replay | plan | keys``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from . import plan_command, replay_command
+from . import keys_command, plan_command, replay_command
 from ._version import __version__
 from .errors import ContextPilotError
 from .settings import Order
@@ -44,6 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     batch = commands.add_parser("plan", help="orders for a whole batch, and the order of sending")
     plan_command.add_arguments(batch)
     batch.set_defaults(run=_plan)
+    keys = commands.add_parser("keys", help="API keys of the shared index service")
+    keys_command.add_arguments(keys)
+    keys.set_defaults(run=_keys)
     return parser
 
 
@@ -100,6 +103,11 @@ def _replay(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace) -> int:
     print(plan_command.run(options))  # noqa: T201
+    return 0
+
+
+def _keys(options: argparse.Namespace) -> int:
+    print(keys_command.run(options))  # noqa: T201
     return 0
 
 

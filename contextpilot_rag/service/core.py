@@ -81,6 +81,18 @@ class Service:
             pool = pools[name] = Pool(index, partial(self._salt, kind, name), shared=kind != "tenant")
         return pool
 
+    def share(self, sharing: Mapping[str, frozenset[str]]) -> None:
+        """Let tenants share corpora as told from now on.
+
+        Where one may no longer, the corpus begins anew, in the index and (by its salt) in the engine: what the others
+        put there after that is none of its business. Corpora that nobody shares any more are forgotten.
+        """
+        for corpus in list(self._shared):
+            before = self.sharing.get(corpus)
+            if corpus not in sharing or (before is not None and not before <= sharing[corpus]):
+                del self._shared[corpus]
+        self.sharing = sharing
+
     def drop(self, names: Sequence[str]) -> None:
         """Forget tenants that are no more."""
         for name in names:
@@ -96,5 +108,6 @@ class Service:
         """Where no keys are asked for, as `cache_salt` has it; else never None: tenants do not meet in the engine."""
         if kind == "tenant" and not name:
             return cache_salt(namespace, self._secret)
-        fields = (kind, name, namespace.tenant, namespace.model, namespace.corpus)
+        members = () if kind == "tenant" else sorted(self.sharing.get(name, ()))  # a former one has no salt that counts
+        fields = (kind, name, namespace.tenant, namespace.model, namespace.corpus, *members)
         return secret_salt(b"service cache salt v1", fields, self._secret)
