@@ -6,9 +6,11 @@ import secrets
 from collections.abc import Sequence
 from typing import Protocol
 
-from .auth import OpenGate
+from .audit import audit
 from .core import Service
+from .gate import KeyWatch, gate_from
 from .hub import Hub, State
+from .rates import Rates
 from .settings import ServiceSettings
 
 
@@ -52,6 +54,8 @@ class Life:
             await part.start()
         if self.hub.state is State.STARTING:
             self.hub.state = State.READY
+        settings = self.hub.settings
+        audit("service started", None, host=settings.host, keys=settings.keys is not None, result=self.hub.state.value)
 
     async def stop(self) -> None:
         """Stop all that were started, even if one of them fails; the first failure is raised in the end."""
@@ -61,6 +65,7 @@ class Life:
                 await self._begun.pop().stop()
             except Exception as error:  # noqa: BLE001  raised below
                 failure = failure or error
+        audit("service stopped", None, result="done" if failure is None else "failed")
         if failure is not None:
             raise failure
 
@@ -78,5 +83,6 @@ def assemble(settings: ServiceSettings) -> Life:
     """
     parts: list[Part] = []
     service = Service(settings, settings.salt_secret or secrets.token_urlsafe(32))
-    hub = Hub(settings, service, OpenGate())
+    hub = Hub(settings, service, gate_from(settings), rates=Rates(settings))
+    parts.append(KeyWatch(hub.gate, service))  # after what brings back old states: of tenants that are no more, perhaps
     return Life(hub, parts)
