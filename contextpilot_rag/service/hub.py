@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from .auth import Caller, Gate
 from .core import Service
+from .metrics import Metrics
 from .settings import ServiceSettings
 
 
@@ -33,21 +34,6 @@ class Rates(Protocol):
         ...
 
 
-class Meter(Protocol):
-    """Is told of each answer. Must be quick, and may raise nothing."""
-
-    def took(self, operation: str, seconds: float, status: int, kind: str | None = None) -> None:
-        """An answer was made.
-
-        Args:
-            operation: method and path of the `Operation`; "none" where there was none.
-            seconds: from the request's head to its answer.
-            status: of HTTP.
-            kind: of the problem, if it was one.
-        """
-        ...
-
-
 class Tracer(Protocol):
     """Makes spans."""
 
@@ -66,7 +52,7 @@ class Hub:
         gate: who may ask.
         state: what it can do now.
         rates: what each tenant may ask for; None: no limit.
-        metrics: told of each answer.
+        metrics: told of each answer, and of all that the service does.
         tracer: spans around operations.
     """
 
@@ -75,5 +61,5 @@ class Hub:
     gate: Gate
     state: State = State.STARTING
     rates: Rates | None = None
-    metrics: Meter | None = None
+    metrics: Metrics | None = None
     tracer: Tracer | None = None

@@ -1,0 +1,102 @@
+"""Hour: what happened in the last hour, by minute. For the status page; Prometheus remembers on its own."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..types import Namespace
+from .tally import Tally
+
+MINUTES = 60
+_ROWS = 200  # of one minute; what else there is goes into one row
+
+
+class Row(NamedTuple):
+    """Whose figures they are.
+
+    Args:
+        tenant: the API key's.
+        namespace: without its head; None: all that found no place of their own.
+        engine: as the client says.
+    """
+
+    tenant: str
+    namespace: tuple[str, str, str] | None
+    engine: str | None
+
+
+OTHERS = Row("", None, None)
+
+
+@dataclass(slots=True)
+class Minute:
+    """One minute.
+
+    Args:
+        number: minutes of the clock.
+        rows: figures.
+        errors: how often something was rejected, by kind of problem.
+    """
+
+    number: int
+    rows: dict[Row, Tally] = field(default_factory=dict)
+    errors: Counter[str] = field(default_factory=Counter)
+
+
+class Hour:
+    """The last sixty minutes, the one under way among them. Not thread-safe: the event loop owns it.
+
+    Args:
+        clock: seconds that never run backwards.
+
+    >>> hour = Hour(lambda: 0.0)
+    >>> hour.add("acme", Namespace(model="m"), None, Tally(requests=1))
+    >>> [row.tenant for row in hour.minutes()[0].rows]
+    ['acme']
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._minutes: deque[Minute] = deque()
+
+    def add(self, tenant: str, namespace: Namespace, engine: str | None, step: Tally) -> None:
+        """Add figures to the minute under way."""
+        rows = self._now().rows
+        row = Row(tenant, (namespace.tenant, namespace.model, namespace.corpus), engine)
+        tally = rows.get(row)
+        if tally is None:
+            if len(rows) >= _ROWS:
+                row = OTHERS
+            tally = rows.setdefault(row, Tally())
+        tally.add(step)
+
+    def rejected(self, kind: str) -> None:
+        """Count something that was not answered as asked."""
+        self._now().errors[kind] += 1
+
+    @property
+    def number(self) -> int:
+        """The minute under way."""
+        return int(self._clock() // 60)
+
+    def minutes(self) -> list[Minute]:
+        """Those in which something happened, oldest first, to be read in any thread.
+
+        All but the one under way never change any more; of that one this is a copy.
+        """
+        now = self._now()
+        rows = {row: Tally() for row in now.rows}
+        for row, tally in now.rows.items():
+            rows[row].add(tally)
+        return [*list(self._minutes)[:-1], Minute(now.number, rows, now.errors.copy())]
+
+    def _now(self) -> Minute:
+        number = self.number
+        while self._minutes and self._minutes[0].number <= number - MINUTES:
+            self._minutes.popleft()
+        if not self._minutes or self._minutes[-1].number != number:
+            self._minutes.append(Minute(number))
+        return self._minutes[-1]
