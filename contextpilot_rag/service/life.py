@@ -10,6 +10,7 @@ from .audit import audit
 from .core import Service
 from .gate import KeyWatch, gate_from
 from .hub import Hub, State
+from .metrics import Metrics
 from .rates import Rates
 from .settings import ServiceSettings
 
@@ -82,7 +83,9 @@ def assemble(settings: ServiceSettings) -> Life:
         SettingsError: they cannot be had.
     """
     parts: list[Part] = []
-    service = Service(settings, settings.salt_secret or secrets.token_urlsafe(32))
-    hub = Hub(settings, service, gate_from(settings), rates=Rates(settings))
+    secret = settings.salt_secret or secrets.token_urlsafe(32)
+    metrics = Metrics(settings, secret)
+    service = Service(settings, secret, watchers=[metrics])
+    hub = Hub(settings, service, gate_from(settings), rates=Rates(settings), metrics=metrics)
     parts.append(KeyWatch(hub.gate, service))  # after what brings back old states: of tenants that are no more, perhaps
     return Life(hub, parts)
