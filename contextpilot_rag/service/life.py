@@ -13,6 +13,7 @@ from .hub import Hub, State
 from .metrics import Metrics
 from .rates import Rates
 from .settings import ServiceSettings
+from .tracing import found
 
 
 class Part(Protocol):
@@ -85,7 +86,8 @@ def assemble(settings: ServiceSettings) -> Life:
     parts: list[Part] = []
     secret = settings.salt_secret or secrets.token_urlsafe(32)
     metrics = Metrics(settings, secret)
-    service = Service(settings, secret, watchers=[metrics])
-    hub = Hub(settings, service, gate_from(settings), rates=Rates(settings), metrics=metrics)
+    spans = found()
+    service = Service(settings, secret, watchers=[metrics] if spans is None else [metrics, spans])
+    hub = Hub(settings, service, gate_from(settings), rates=Rates(settings), metrics=metrics, tracer=spans)
     parts.append(KeyWatch(hub.gate, service))  # after what brings back old states: of tenants that are no more, perhaps
     return Life(hub, parts)
