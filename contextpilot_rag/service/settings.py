@@ -45,6 +45,7 @@ class ServiceSettings:
         burst: requests at once, before the rate counts.
         tenant_plans: plans under way or waiting to be fetched.
         plan_processes: plans that are worked on at a time, of all tenants.
+        max_plans: plans under way at a time, of all tenants; each waits in a process of its own for its turn.
         plan_seconds: a plan that takes longer is ended.
         plan_kept_seconds: a finished plan is kept so long for being fetched.
         max_body: bytes of a request's body; the bodies of plans may be ``max_plan_body``.
@@ -86,6 +87,7 @@ class ServiceSettings:
     burst: Positive = 200
     tenant_plans: Positive = 4
     plan_processes: Positive = 1
+    max_plans: Positive = 16
     plan_seconds: Seconds = 3_600.0
     plan_kept_seconds: Seconds = 600.0
     max_body: Positive = 8 * 2**20
