@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from . import keys_command, plan_command, replay_command
+from . import keys_command, plan_command, replay_command, serve_command
 from ._version import __version__
 from .errors import ContextPilotError
 from .settings import Order
@@ -44,6 +44,11 @@ def _parser() -> argparse.ArgumentParser:
     batch = commands.add_parser("plan", help="orders for a whole batch, and the order of sending")
     plan_command.add_arguments(batch)
     batch.set_defaults(run=_plan)
+    service = commands.add_parser(
+        "serve", help="the context index as a service, for all processes that share an engine"
+    )
+    serve_command.add_arguments(service)
+    service.set_defaults(run=_serve)
     keys = commands.add_parser("keys", help="API keys of the shared index service")
     keys_command.add_arguments(keys)
     keys.set_defaults(run=_keys)
@@ -109,6 +114,10 @@ def _plan(options: argparse.Namespace) -> int:
 def _keys(options: argparse.Namespace) -> int:
     print(keys_command.run(options))  # noqa: T201
     return 0
+
+
+def _serve(options: argparse.Namespace) -> int:
+    return serve_command.run(options, lambda line: print(line, flush=True))  # noqa: T201
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -187,6 +187,39 @@ class NamespaceOut(Struct, omit_defaults=True):
     tree_tokens: int = 0
 
 
+class NamespacesOut(Struct):
+    """Namespaces of a tenant, used last first, and how many there are in all."""
+
+    namespaces: list[NamespaceOut]
+    total: int
+
+
+class StatsOut(Struct):
+    """Counts of a tenant since the service's start, and the sizes of what is kept for it."""
+
+    requests: int
+    changed: int
+    block_tokens: int
+    predicted_cached_tokens: int
+    retrieved_cached_tokens: int
+    observed: int
+    reported_prompt_tokens: int
+    reported_cached_tokens: int
+    cached_not_reported: int
+    namespaces: int
+    tree_blocks: int
+    tree_tokens: int
+    tickets: int
+    conversations: int
+    rules: Annotated[dict[str, int], Meta(description="Requests by the rule that chose their order.")]
+
+
+class HealthOut(Struct):
+    """What the service can do now."""
+
+    state: Literal["starting", "ready", "draining"]
+
+
 class Forgotten(Struct):
     """How many namespaces, or conversations, were forgotten."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import ClassVar
 
@@ -63,6 +63,33 @@ class NotFound(Rejected):
     kind = "not-found"
 
 
+class MethodNotAllowed(Rejected):
+    """The path is there, for other methods.
+
+    Args:
+        allowed: which.
+    """
+
+    status = 405
+    kind = "method-not-allowed"
+
+    def __init__(self, allowed: Iterable[str]) -> None:
+        self.allowed = ", ".join(sorted(allowed))
+        super().__init__(f"this path takes {self.allowed}")
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Which methods there are."""
+        return {"Allow": self.allowed}
+
+
+class TooSlow(Rejected):
+    """A body that did not come in time."""
+
+    status = 408
+    kind = "too-slow"
+
+
 class Conflict(Rejected):
     """It contradicts what is there."""
 
@@ -75,6 +102,20 @@ class TooLarge(Rejected):
 
     status = 413
     kind = "too-large"
+
+
+class NotJson(Rejected):
+    """A body of another content type."""
+
+    status = 415
+    kind = "not-json"
+
+
+class Misdirected(Rejected):
+    """A Host that is not this service: a web page that had its own name point here."""
+
+    status = 421
+    kind = "misdirected"
 
 
 class Unusable(Rejected):

@@ -1,0 +1,99 @@
+"""A request's body, read within limits of size and time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from types import TracebackType
+from typing import Any
+
+from .problems import Malformed, TooLarge, TooSlow
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+class ClientGoneError(Exception):
+    """The client went away before its request was complete. Nobody hears an answer."""
+
+
+async def read(receive: Receive, length: int | None, most: int, seconds: float) -> bytes:
+    """The whole body.
+
+    Args:
+        receive: gives it, as ASGI has it.
+        length: as the request's head says; None: it does not.
+        most: bytes.
+        seconds: for all of it.
+
+    Raises:
+        TooLarge: more bytes than that; none beyond were kept.
+        TooSlow: not complete in time.
+        Malformed: shorter than the head says.
+        ClientGoneError: the client is no more there.
+    """
+    if length is not None and length > most:
+        raise TooLarge(f"a body of {length} bytes; at most {most} are taken")
+    pieces: list[bytes] = []
+    size = 0
+    with _Deadline(seconds) as deadline:
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError
+            piece = message.get("body", b"")
+            size += len(piece)
+            if size > most:
+                raise TooLarge(f"a body of more than {most} bytes")
+            if not message.get("more_body", False):
+                break
+            pieces.append(piece)
+    if deadline.passed:
+        raise TooSlow(f"the body was not complete in {seconds:g} seconds")
+    if not pieces:
+        return bytes(piece)
+    pieces.append(piece)
+    body = b"".join(pieces)
+    if length is not None and len(body) != length:
+        raise Malformed("the body is shorter than its Content-Length")
+    return body
+
+
+async def linger(receive: Receive, most: int, seconds: float) -> None:
+    """Read and drop the rest of a body: a client that is still sending would not hear why it is refused."""
+    with _Deadline(seconds):
+        while most > 0:
+            message = await receive()
+            most -= len(message.get("body", b""))
+            if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                return
+
+
+class _Deadline:
+    """Ends what is awaited in its block when time is up, and the block with it; `passed` tells.
+
+    `asyncio.timeout` is newer than Python 3.10, and `asyncio.wait_for` makes a task of each wait.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.passed = False
+
+    def __enter__(self) -> _Deadline:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  nothing is awaited outside of one
+        self._task = task
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._end)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self._timer.cancel()
+        if not self.passed or kind is not asyncio.CancelledError:
+            return False
+        uncancel = getattr(self._task, "uncancel", None)  # newer than Python 3.10
+        return uncancel is None or uncancel() == 0
+
+    def _end(self) -> None:
+        self.passed = True
+        self._task.cancel()

@@ -1,0 +1,96 @@
+"""Endpoint: an operation over HTTP, from a request's head to an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from .auth import Caller
+from .body import Receive, read
+from .heads import check_json, length_of
+from .hub import Hub, State
+from .operation import Answer, Call, Operation
+from .problems import Forbidden, Malformed, Unavailable, Unusable
+from .query import Query
+
+
+class Endpoint:
+    """One operation, with all that can be made ready for it.
+
+    Args:
+        operation: what is asked for.
+        hub: the running service.
+    """
+
+    def __init__(self, operation: Operation, hub: Hub) -> None:
+        self.operation = operation
+        self.name = f"{operation.method} {operation.path}"
+        self._hub = hub
+        self._decoder = msgspec.json.Decoder(operation.body) if operation.body and operation.decoded else None
+        self._query = Query(operation)
+        self._most = hub.settings.max_plan_body if operation.long else hub.settings.max_body
+
+    async def answer(
+        self, head: dict[bytes, bytes], path: Mapping[str, str], query: bytes, receive: Receive
+    ) -> msgspec.Struct | Answer:
+        """Answer a request.
+
+        Args:
+            head: the headers that matter.
+            path: the path's parameters, decoded.
+            query: what stands behind the question mark.
+            receive: gives the body, as ASGI has it.
+
+        Raises:
+            Rejected: it is not answered as asked; nothing was changed.
+            ClientGoneError: nobody waits for the answer any more.
+        """
+        operation, hub = self.operation, self._hub
+        caller = self._caller(head)
+        given = self._query.read(query)
+        raw = b""
+        body = None
+        if operation.body is not None:
+            check_json(head)
+            raw = await read(receive, length_of(head), self._most, hub.settings.body_seconds)
+            if self._decoder is not None:
+                body = decode(self._decoder, raw)
+        return await operation.handler(Call(hub, caller, body, raw, path, given))
+
+    def _caller(self, head: Mapping[bytes, bytes]) -> Caller:
+        operation, hub = self.operation, self._hub
+        if operation.open:
+            return Caller()
+        if hub.state is not State.READY:
+            raise Unavailable(f"the service is {hub.state.value}")
+        authorization = head.get(b"authorization")
+        caller = hub.gate.identify(None if authorization is None else authorization.decode("latin-1"))
+        if operation.operator and not caller.operator:
+            raise Forbidden("this takes an operator's key")
+        if hub.rates is not None and not operation.free:
+            hub.rates.take(caller)
+        return caller
+
+
+def decode(decoder: msgspec.json.Decoder[Any], raw: bytes | msgspec.Raw, where: str = "") -> Any:  # noqa: ANN401
+    """A body as its type.
+
+    Args:
+        decoder: of the type.
+        raw: JSON.
+        where: of the body this is, for messages.
+
+    Raises:
+        Malformed: it is no JSON.
+        Unusable: it is, of another form.
+    """
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise Unusable(f"{where}{error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Malformed(f"{where}{error}") from None
+    except RecursionError:
+        raise Malformed(f"{where}nested too deeply") from None

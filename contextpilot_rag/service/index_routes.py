@@ -1,0 +1,97 @@
+"""What the index is asked all the time: align, report what was sent and what was cached, predict."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..remote import wire
+from .operation import Call, Operation
+from .problems import Conflict, Malformed, NotFound, Unusable
+
+_SLICE_SECONDS = 0.001  # of work on a batch, before others get their turn
+_BATCH = msgspec.json.Decoder(dict[str, list[msgspec.Raw]])
+_REQUEST = msgspec.json.Decoder(wire.AlignIn)
+
+_BLOCKS = [
+    wire.BlockIn(id="handbook#12", hash="8f14e45fceea167a5a36dedd4bea2543", tokens=310),
+    wire.BlockIn(id="handbook#7", tokens=280),
+    wire.BlockIn(text="Refunds are paid within fourteen days."),
+]
+_NAMESPACE = wire.NamespaceIn(model="qwen3-8b", corpus="handbook")
+_ALIGN = wire.AlignIn(_BLOCKS, _NAMESPACE, key="question-17", engine="engine-a")
+_TICKET = "u5Q0m3yXyJb2y7w3rJbK9A"
+_ALIGNED = wire.AlignOut(
+    ticket=_TICKET,
+    order=[1, 0, 2],
+    labels=[1, 2, 3],
+    cached_blocks=1,
+    predicted_cached_tokens=280,
+    retrieved_cached_tokens=0,
+    rule="prefix",
+    reason="the heaviest cached prefix that these blocks share goes first",
+    key="question-17",
+    cache_salt="5mU0l8mS2Qx0bS0lq3m9n1X4v7r2c6t8y5z1w3e9k0Q",
+)
+
+
+async def _align(call: Call[wire.AlignIn]) -> wire.AlignOut:
+    return call.tenant.align(call.body)
+
+
+async def _sent(call: Call[wire.SentIn]) -> wire.SentOut:
+    return call.tenant.sent(call.body)
+
+
+async def _predict(call: Call[wire.AlignIn]) -> wire.PredictOut:
+    return call.tenant.predict(call.body)
+
+
+async def _observe(call: Call[wire.ObserveIn]) -> wire.ObserveOut:
+    counted = call.tenant.observe(call.body)
+    if counted is None:
+        raise NotFound("ticket: not known, or not any more")
+    return counted
+
+
+OPERATIONS = (
+    Operation(
+        "POST",
+        "/v1/align",
+        "Choose the order of a request's blocks, and take it as sent.",
+        _align,
+        body=wire.AlignIn,
+        answer=wire.AlignOut,
+        rejections=(Malformed, Conflict, Unusable),
+        example=(_ALIGN, _ALIGNED),
+    ),
+    Operation(
+        "POST",
+        "/v1/sent",
+        "Take a request as sent in an order that was chosen elsewhere: a plan's.",
+        _sent,
+        body=wire.SentIn,
+        answer=wire.SentOut,
+        rejections=(Malformed, Conflict, Unusable),
+        example=(wire.SentIn(_BLOCKS, [2, 0, 1], _NAMESPACE), wire.SentOut(_TICKET)),
+    ),
+    Operation(
+        "POST",
+        "/v1/observe",
+        "Report what the engine said it had cached of a request. A second report on a ticket changes nothing.",
+        _observe,
+        body=wire.ObserveIn,
+        answer=wire.ObserveOut,
+        rejections=(Malformed, NotFound, Unusable),
+        example=(wire.ObserveIn(_TICKET, wire.UsageIn(1200, 256, 80)), wire.ObserveOut(counted=True)),
+    ),
+    Operation(
+        "POST",
+        "/v1/predict",
+        "How many tokens would be cached if a request were sent now. Changes nothing.",
+        _predict,
+        body=wire.AlignIn,
+        answer=wire.PredictOut,
+        rejections=(Malformed, Unusable),
+        example=(_ALIGN, wire.PredictOut(280)),
+    ),
+)

@@ -1,0 +1,79 @@
+"""The service as a process: its event loop, its signals."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from .life import assemble
+from .server import Server
+from .settings import ServiceSettings
+
+logger = logging.getLogger("contextpilot_rag")
+
+
+def serve(settings: ServiceSettings, tell: Callable[[str], None]) -> int:
+    """Serve until SIGTERM or SIGINT; the exit status.
+
+    Args:
+        settings: in force.
+        tell: is given one line when the service is ready.
+
+    Raises:
+        ContextPilotError: the service cannot be started.
+    """
+    server = Server(assemble(settings))
+    with _signals(server):
+        _run(server, lambda: tell(f"contextpilot-rag: ready on {server.address}"))
+    return 0
+
+
+def _run(server: Server, ready: Callable[[], None]) -> None:
+    """On uvloop, where there is one: it costs half as much."""
+    loop = _new_loop()
+    try:
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(server.serve(ready))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ModuleNotFoundError:  # Windows has none
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+@contextmanager
+def _signals(server: Server) -> Iterator[None]:
+    """SIGTERM and SIGINT: an orderly end; a second one: at once. SIGHUP: files are read again."""
+    ending = False
+
+    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        nonlocal ending
+        if ending:
+            os._exit(128 + number)
+        ending = True
+        server.stop()
+
+    def reload(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        server.reload()
+
+    handlers = {signal.SIGTERM: end, signal.SIGINT: end}
+    if hasattr(signal, "SIGHUP"):
+        handlers[signal.SIGHUP] = reload
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
