@@ -82,7 +82,7 @@ class App:
     async def _send(self, answer: Answer, receive: Receive, send: Send) -> None:
         unread = answer.status in _UNREAD
         given = answer.body
-        body = given if isinstance(given, bytes) else b"" if given is None else self._encode(given)
+        body = given if isinstance(given, bytes | bytearray) else b"" if given is None else self._encode(given)
         headers: list[tuple[bytes, bytes]]
         if answer.status == 204:
             headers = []

@@ -53,7 +53,7 @@ class Answer:
         media: the content type.
     """
 
-    body: msgspec.Struct | bytes | None
+    body: msgspec.Struct | bytes | bytearray | None
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     media: str = "application/json"
