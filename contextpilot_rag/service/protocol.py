@@ -1,12 +1,223 @@
-"""Connections: how long a client may take for what."""
+"""Connections: how much a client may send that is no body, and how long it may take for what.
+
+uvicorn bounds neither the size of a request's head nor the time that it takes, and flushes for ever what nobody reads.
+"""
 
 from __future__ import annotations
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import asyncio
+from http import HTTPStatus
 
+import httptools
+import msgspec
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from ..remote.wire import Problem
 from .settings import ServiceSettings
 
+MAX_HEAD = 32 * 2**10  # bytes of a request's head
+MAX_URL = 8 * 2**10
+_FRAMING = 8  # bytes of a chunked body's framing for each byte of it; one-byte chunks have five
+_FLUSH_SECONDS = 5.0  # how long a closed connection may take to be read to its end
+_GRACE_SECONDS = 5.0  # the app says first that a body is late; this ends connections where it has answered already
 
-def protocol_for(settings: ServiceSettings) -> type[HttpToolsProtocol]:  # noqa: ARG001
-    """The protocol with the limits of the settings."""
-    return HttpToolsProtocol
+
+class Connection(HttpToolsProtocol):
+    """One client's connection.
+
+    Args:
+        settings: its limits.
+        config: uvicorn's.
+        state: what all connections of a server share.
+    """
+
+    def __init__(self, settings: ServiceSettings, config: uvicorn.Config, state: ServerState) -> None:
+        super().__init__(config, state, {}, asyncio.get_running_loop())
+        self.timeout_keep_alive = settings.idle_seconds  # type: ignore[assignment]
+        self._settings = settings
+        self._timer: asyncio.TimerHandle | None = None  # for the request that is being sent
+        self._flushing: asyncio.TimerHandle | None = None  # for what is being written
+        self._in_head = True
+        self._begun = False  # some of a request is here
+        self._whole = False  # a request came to its end, and nothing after it
+        self._head = 0  # bytes of the head
+        self._wire = 0  # bytes since the packet that the request began in
+        self._body = 0  # bytes of the body
+        self._refusal = (400, "bad-request", "no HTTP request")
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a request's head, but not for long."""
+        super().connection_made(transport)
+        if len(self.connections) > self._settings.max_connections:
+            transport.abort()
+            return
+        self._arm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing waits for this client any more."""
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        self._disarm()
+        if self._flushing is not None:
+            self._flushing.cancel()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """A client that has said all, and waits for its answer, gets it; from any other nothing is to be expected."""
+        waits = self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
+        if not waits or self.scheme == "https":
+            return False
+        self.cycle.keep_alive = False
+        return True
+
+    def data_received(self, data: bytes) -> None:
+        """Some of a request, or several."""
+        self._unset_keepalive_if_required()
+        self._wire += len(data)
+        self._whole = False
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            if self.cycle is not None:  # answered as if it had not asked; what follows cannot be told apart
+                self.cycle.keep_alive = False
+            return
+        except httptools.HttpParserError:
+            self._refuse(*self._refusal)
+            return
+        if not self._whole and not self.transport.is_closing():
+            if self._timer is None:
+                self._arm()
+            self._check_framing()
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self._in_head, self._begun, self._whole = True, True, False
+        self._head = self._wire = self._body = 0
+
+    def on_url(self, url: bytes) -> None:
+        """Some of its target."""
+        self._head += len(url)
+        if self._head > MAX_URL:
+            self._refusal = (414, "too-large", f"a URL of more than {MAX_URL} bytes")
+            raise ValueError
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header; those after the body are none that count."""
+        if not self._in_head:
+            return
+        self._head += len(name) + len(value) + 4
+        if self._head > MAX_HEAD:
+            self._refusal = (431, "too-large", f"a request's head of more than {MAX_HEAD} bytes")
+            raise ValueError
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The request is known; its body may follow."""
+        self._in_head = False
+        self._disarm()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Some of its body."""
+        self._body += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """All of it is here."""
+        self._in_head, self._begun, self._whole, self._wire = True, False, True, 0
+        self._disarm()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """It was answered; the answer is on its way."""
+        super().on_response_complete()
+        self._close_if_unread()
+
+    def shutdown(self) -> None:
+        """Close, now or after the answer that is being made."""
+        super().shutdown()
+        self._close_if_unread()
+
+    def pause_writing(self) -> None:
+        """The client does not read its answer."""
+        super().pause_writing()
+        self._abort_later(self._settings.body_seconds)
+
+    def resume_writing(self) -> None:
+        """It does."""
+        super().resume_writing()
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flushing = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        """No further request came."""
+        super().timeout_keep_alive_handler()
+        self._close_if_unread()
+
+    def _arm(self) -> None:
+        seconds = self._settings.header_seconds
+        if not self._in_head:
+            seconds = self._settings.body_seconds + _GRACE_SECONDS
+        self._timer = self.loop.call_later(seconds, self._late)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _late(self) -> None:
+        """Time is up for a request to be sent."""
+        self._timer = None
+        if self.pipeline or (self._in_head and self.cycle is not None and not self.cycle.response_complete):
+            self._arm()  # it waits for the one before it
+        elif self._in_head and self._begun:
+            seconds = self._settings.header_seconds
+            self._refuse(408, "too-slow", f"the request's head was not complete in {seconds:g} seconds")
+        else:
+            self.transport.abort()
+
+    def _check_framing(self) -> None:
+        """Chunks have sizes, extensions and trailers, which no other limit counts."""
+        if self._in_head and self._wire > MAX_HEAD:
+            self._refuse(431, "too-large", f"a request's head of more than {MAX_HEAD} bytes")
+        elif not self._in_head and self._wire > self._body * (1 + _FRAMING) + 2 * MAX_HEAD:
+            self._refuse(400, "malformed", "a body whose chunks are mostly not body")
+
+    def _refuse(self, status: int, kind: str, detail: str) -> None:
+        """Say what is wrong, if that can still be said, and close."""
+        cycle = self.cycle
+        under_way = cycle is not None and not cycle.response_complete
+        if self.pipeline or (under_way and (self._in_head or cycle.response_started)):
+            self.transport.abort()  # an answer is under way that this would end up in
+            return
+        if cycle is not None:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self._disarm()
+        self.transport.write(_problem(status, kind, detail))
+        self.transport.close()
+        self._close_if_unread()
+
+    def _close_if_unread(self) -> None:
+        """A connection that is closed is flushed first; not for ever."""
+        if self.transport.is_closing() and self.transport.get_write_buffer_size():
+            self._abort_later(_FLUSH_SECONDS)
+
+    def _abort_later(self, seconds: float) -> None:
+        if self._flushing is not None:
+            self._flushing.cancel()
+        self._flushing = self.loop.call_later(seconds, self.transport.abort)
+
+
+def _problem(status: int, kind: str, detail: str) -> bytes:
+    phrase = HTTPStatus(status).phrase
+    body = msgspec.json.encode(Problem(phrase, status, f"urn:contextpilot-rag:problem:{kind}", detail))
+    head = (
+        f"HTTP/1.1 {status} {phrase}\r\ncontent-type: application/problem+json\r\n"
+        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + body

@@ -15,7 +15,7 @@ from .app import App
 from .hub import State
 from .life import Life
 from .listening import check_address, listening
-from .protocol import protocol_for
+from .protocol import Connection
 from .table import operations
 
 logger = logging.getLogger("contextpilot_rag")
@@ -41,14 +41,13 @@ class Server:
         self._config = uvicorn.Config(
             App(life.hub, operations()),
             interface="asgi3",
-            http=protocol_for(self._settings),
+            http=Connection,
             ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            timeout_keep_alive=round(self._settings.idle_seconds),
             ssl_certfile=self._settings.tls_certificate,
             ssl_keyfile=self._settings.tls_key,
         )
@@ -76,7 +75,9 @@ class Server:
         ending = self._ending = asyncio.Event()
         self._config.load()
         self._renew_date()
-        server = await loop.create_server(self._protocol, sock=self._socket, ssl=self._config.ssl)
+        tls = self._config.ssl
+        patience = self._settings.header_seconds if tls else None
+        server = await loop.create_server(self._protocol, sock=self._socket, ssl=tls, ssl_handshake_timeout=patience)
         ticking = loop.create_task(self._tick())
         try:
             await self._life.start()
@@ -123,6 +124,5 @@ class Server:
     def _renew_date(self) -> None:
         self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
 
-    def _protocol(self) -> asyncio.Protocol:
-        make = self._config.http_protocol_class
-        return make(config=self._config, server_state=self._state, app_state={})  # type: ignore[call-arg]
+    def _protocol(self) -> Connection:
+        return Connection(self._settings, self._config, self._state)
