@@ -88,7 +88,7 @@ def read(path: Path) -> tuple[KeyFile, os.stat_result]:
         SettingsError: it cannot be read, others may write to it, or it is not of this form; the message says where.
     """
     try:
-        with path.open("rb") as file:
+        with open(_opened(path), "rb") as file:
             status = os.fstat(file.fileno())
             _check_mode(path, status)
             raw = file.read(_MOST_BYTES + 1)
@@ -155,11 +155,16 @@ def changing(path: Path, *, create: bool = False) -> Iterator[KeyFile]:
             os.close(held)
 
 
+def _opened(path: Path) -> int:
+    """Open for reading; what is a pipe does not make us wait for a writer."""
+    return os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+
+
 def _lock(path: Path, *, create: bool) -> int | None:
     """Hold the file that stands there now; None: there is none yet."""
     while True:
         try:
-            held = os.open(path, os.O_RDONLY)
+            held = _opened(path)
         except FileNotFoundError:
             if create:
                 return None
