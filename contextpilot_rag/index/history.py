@@ -20,6 +20,7 @@ class History:
 
     Args:
         window: requests remembered.
+        max_blocks: entries kept for them; beyond, the oldest are forgotten sooner, but never the newest.
 
     >>> history = History(window=2)
     >>> for request in ("ab", "ac", "bc"):
@@ -30,32 +31,34 @@ class History:
     1
     """
 
-    __slots__ = ("_bits", "_next", "_places", "_window", "everyone")
+    __slots__ = ("_bits", "_max_blocks", "_next", "_oldest", "_places", "_window", "entries", "everyone")
 
-    def __init__(self, window: int = HISTORY_REQUESTS) -> None:
+    def __init__(self, window: int = HISTORY_REQUESTS, max_blocks: int = 1_000_000) -> None:
         self._window = window
+        self._max_blocks = max_blocks
         self._bits: dict[Hashable, int] = {}
         self._places: list[tuple[Hashable, ...]] = []
         self._next = 0
+        self._oldest = 0  # the place of the oldest request
         self.everyone = 0  # the set of all remembered requests
+        self.entries = 0  # blocks of all remembered requests together
 
     def add(self, blocks: Iterable[Hashable]) -> None:
         """Remember a request by its distinct block keys; the oldest is forgotten when the window is full."""
         bits = self._bits
-        mark = 1 << self._next
         keys = tuple(blocks)
+        if len(self) == self._window:
+            self._forget_oldest()
+        while self.everyone and self.entries + len(keys) > self._max_blocks:
+            self._forget_oldest()
+        mark = 1 << self._next
         if len(self._places) < self._window:
             self._places.append(keys)
         else:
-            for key in self._places[self._next]:
-                left = bits[key] ^ mark
-                if left:
-                    bits[key] = left
-                else:
-                    del bits[key]
             self._places[self._next] = keys
         for key in keys:
             bits[key] = bits.get(key, 0) | mark
+        self.entries += len(keys)
         self.everyone |= mark
         self._next = (self._next + 1) % self._window
 
@@ -73,4 +76,23 @@ class History:
         return len(self._bits)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return self.everyone.bit_count()
+
+    def requests(self) -> list[tuple[Hashable, ...]]:
+        """The remembered requests, oldest first."""
+        around = self._places[self._oldest :] + self._places[: self._oldest]
+        return around[: len(self)]
+
+    def _forget_oldest(self) -> None:
+        bits, place = self._bits, self._oldest
+        mark = 1 << place
+        for key in self._places[place]:
+            left = bits[key] ^ mark
+            if left:
+                bits[key] = left
+            else:
+                del bits[key]
+        self.entries -= len(self._places[place])
+        self._places[place] = ()
+        self.everyone ^= mark
+        self._oldest = (place + 1) % self._window

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Protocol
 
 from ..errors import SettingsError
 from ..types import Alignment, IndexStats, Namespace, Request, Usage
 from .align import align, placement_rule
-from .history import HISTORY_REQUESTS, History
-from .shadow import SHADOW_BLOCKS, AdaptiveTail, FixedTail, Tail
-from .tail import CANDIDATES, CANDIDATES_OF_SMALL_CACHES, POLICIES
+from .history import HISTORY_REQUESTS
+from .share import Limits, Share, dump_share, load_shares, locked
+from .state import StatePart, TreePart, dump_tree
+from .tail import POLICIES
 from .tree import PrefixTree
 
 
@@ -48,15 +51,17 @@ class ContextIndex(Protocol):
         ...
 
 
-class _Share:
-    """One namespace: its tree, its tails, and the lock that serialises whoever works on them."""
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a namespace's tree is.
 
-    __slots__ = ("lock", "tail", "tree")
+    Args:
+        blocks: its entries.
+        tokens: theirs.
+    """
 
-    def __init__(self, tree: PrefixTree) -> None:
-        self.lock = threading.Lock()
-        self.tree = tree
-        self.tail: Tail | None = None  # made when the first request asks for it
+    blocks: int
+    tokens: int
 
 
 class LocalIndex:
@@ -69,6 +74,9 @@ class LocalIndex:
         history: recent requests of each namespace that the tails of ``order="throughput"`` look at.
         tail: the tail policy for ``order="throughput"``: "adaptive", or a name in `tail.POLICIES` to hold one fast, for
             replays and benchmarks.
+        max_total_blocks: entries kept for all namespaces together, tails and their histories included. Beyond it, the
+            namespaces used longest ago are forgotten; one that has no room even alone keeps what was used last. Only a
+            request that is larger still is kept whole. None: no limit but those above.
 
     Only requests with ``order="throughput"`` are remembered for tails; others cost nothing here and decide nothing.
 
@@ -87,16 +95,15 @@ class LocalIndex:
         *,
         history: int = HISTORY_REQUESTS,
         tail: str = "adaptive",
+        max_total_blocks: int | None = None,
     ) -> None:
         if tail != "adaptive" and tail not in POLICIES:
             raise SettingsError(f"unknown tail {tail!r}; tails are adaptive, {', '.join(POLICIES)}")
-        self._history = history
-        self._tail = tail
-        self._capacity_tokens = capacity_tokens
-        self._max_blocks = max_blocks
+        self._limits = Limits(capacity_tokens, max_blocks, max_total_blocks, history, tail)
         self._max_namespaces = max_namespaces
-        self._shares: OrderedDict[Namespace, _Share] = OrderedDict()
-        self._lock = threading.Lock()  # for the two maps below and the counts; never held while a tree is searched
+        self._shares: OrderedDict[Namespace, Share] = OrderedDict()
+        self._blocks = 0  # entries of all of them, as counted last
+        self._lock = threading.Lock()  # for the map above and the counts; never held while a tree is searched
         self._rules: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
 
@@ -105,13 +112,12 @@ class LocalIndex:
         share = self._share(request.namespace)
         with share.lock:
             if request.budget.order == "throughput":
-                tail = share.tail = share.tail or self._new_tail()
+                tail = share.tail = share.tail or self._limits.new_tail()
                 alignment = align(request, share.tree, tail)
                 tail.learn(request.blocks, placement_rule(request.budget))
             else:
                 alignment = align(request, share.tree)
-            share.tree.insert([request.blocks[rank] for rank in alignment.order])
-        self._count(alignment)
+            self._take(alignment, share)
         return alignment
 
     def predict(self, request: Request) -> int:
@@ -128,8 +134,7 @@ class LocalIndex:
         request = alignment.request
         share = self._share(request.namespace)
         with share.lock:
-            share.tree.insert([request.blocks[rank] for rank in alignment.order])
-        self._count(alignment)
+            self._take(alignment, share)
 
     def tree(self, namespace: Namespace) -> PrefixTree | None:
         """A copy of a namespace's tree; None if the namespace has none."""
@@ -138,7 +143,7 @@ class LocalIndex:
         if share is None:
             return None
         with share.lock:
-            return share.tree.copy(self._capacity_tokens, self._max_blocks)
+            return share.tree.copy(self._limits.capacity_tokens, self._limits.max_blocks)
 
     def observe(self, alignment: Alignment, usage: Usage) -> None:
         """Count what the engine reported, and mark the request's path as used just now."""
@@ -157,7 +162,7 @@ class LocalIndex:
         with self._lock:
             for kept in list(self._shares):
                 if namespace in {None, kept, replace(kept, head="")}:
-                    del self._shares[kept]
+                    self._drop(kept)
 
     def stats(self) -> IndexStats:
         """Counts since the index was made, and the size of its trees."""
@@ -180,28 +185,90 @@ class LocalIndex:
             rules=rules,
         )
 
-    def _count(self, alignment: Alignment) -> None:
+    def namespaces(self, most: int | None = None) -> dict[Namespace, Size]:
+        """The namespaces that are known, used last first, and how large their trees are; at most so many."""
+        with self._lock:
+            shares = list(islice(reversed(self._shares.items()), most))
+        return {namespace: Size(share.tree.blocks, share.tree.tokens) for namespace, share in shares}
+
+    def dump(self) -> Iterator[StatePart]:
+        """All that is known, in parts of about a millisecond's work; it may be used between any two of them.
+
+        Namespaces used longest ago come first. What is forgotten meanwhile may be missing, or there in part.
+
+        Raises:
+            StateError: a block's key is neither bytes nor a text nor a number of 64 bits.
+        """
+        with self._lock:
+            shares = list(self._shares.items())
+        for namespace, share in shares:
+            for part in dump_share(namespace, share):
+                if share.dropped:
+                    break
+                yield part
+
+    def load(self, parts: Iterable[StatePart]) -> None:
+        """Take over what was known elsewhere, within the limits here. Namespaces that are known here stay as they are.
+
+        Raises:
+            StateError: the parts tell of no such thing; nothing was changed.
+        """
+        shares = load_shares(parts, self._limits)
+        with self._lock:
+            for namespace, share in shares:
+                if namespace not in self._shares:
+                    self._shares[namespace] = share
+                    self._blocks += share.size
+                    self._make_room(share)
+
+    def dump_tree(self, namespace: Namespace, most: int | None = None) -> Iterator[TreePart]:
+        """A namespace's tree in parts: at most so many blocks (or a few more), those used last. Nothing: none is known.
+
+        Raises:
+            StateError: a block's key is neither bytes nor a text nor a number of 64 bits.
+        """
+        with self._lock:
+            share = self._shares.get(namespace)
+        if share is not None:
+            yield from locked(share, dump_tree(share.tree, most))
+
+    def _take(self, alignment: Alignment, share: Share) -> None:
+        """Take a request as sent, count it, and make room. The share's lock is held."""
+        tree, blocks = share.tree, alignment.request.blocks
+        if share.tail is not None:
+            tree.max_blocks = self._limits.tree_blocks(share.tail.entries)
+        tree.insert([blocks[rank] for rank in alignment.order])
+        size = share.entries
         with self._lock:
             self._rules[alignment.rule.value] += 1
             self._counts["changed"] += alignment.changed
             self._counts["block_tokens"] += alignment.request.tokens
             self._counts["predicted"] += alignment.predicted_cached_tokens
             self._counts["retrieved"] += alignment.retrieved_cached_tokens
+            if not share.dropped:
+                self._blocks += size - share.size
+                share.size = size
+                self._make_room(share)
 
-    def _new_tail(self) -> Tail:
-        history = History(self._history)
-        if self._tail == "adaptive":
-            candidates = CANDIDATES if self._capacity_tokens is None else CANDIDATES_OF_SMALL_CACHES
-            return AdaptiveTail(history, candidates, self._capacity_tokens, min(SHADOW_BLOCKS, self._max_blocks))
-        return FixedTail(POLICIES[self._tail], history)
+    def _make_room(self, share: Share) -> None:
+        """Forget the namespaces used longest ago, but for this one, until the limits are kept. The lock is held."""
+        total = self._limits.max_total_blocks
+        while len(self._shares) > 1 and (
+            len(self._shares) > self._max_namespaces or (total is not None and self._blocks > total)
+        ):
+            self._drop(next(kept for kept, other in self._shares.items() if other is not share))
 
-    def _share(self, namespace: Namespace) -> _Share:
+    def _drop(self, namespace: Namespace) -> None:
+        share = self._shares.pop(namespace)
+        share.dropped = True
+        self._blocks -= share.size
+
+    def _share(self, namespace: Namespace) -> Share:
         with self._lock:
             share = self._shares.get(namespace)
             if share is None:
-                share = self._shares[namespace] = _Share(PrefixTree(self._capacity_tokens, self._max_blocks))
-                if len(self._shares) > self._max_namespaces:
-                    self._shares.popitem(last=False)
+                share = self._shares[namespace] = Share(self._limits.new_tree())
+                self._make_room(share)
             else:
                 self._shares.move_to_end(namespace)
             return share

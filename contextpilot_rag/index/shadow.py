@@ -8,7 +8,9 @@ belongs to one namespace, so traffic of one kind never decides for another.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Annotated, Protocol
+
+from msgspec import Meta, Struct
 
 from ..types import BlockRef
 from .history import History
@@ -34,6 +36,29 @@ LEAD_SHARE = 0.02
 HALF_LIFE = 300  # requests shown
 
 
+Amount = Annotated[float, Meta(ge=0, lt=2**80)]
+
+
+class Standing(Struct, array_like=True, forbid_unknown_fields=True, tag="standing"):
+    """How the policies compare, for a state that is saved: counts in units of the newest request.
+
+    Args:
+        following: the policy that was followed.
+        switches: how often it changed.
+        asked: requests so far.
+        seen: those that were shown to the shadows.
+        sent: their tokens.
+        hits: tokens that each policy would have found cached.
+    """
+
+    following: str
+    switches: Annotated[int, Meta(ge=0)]
+    asked: Annotated[int, Meta(ge=0)]
+    seen: Amount
+    sent: Amount
+    hits: dict[str, Amount]
+
+
 class Tail(Protocol):
     """Tails of one namespace: arranges them and learns from what was asked. Not thread-safe: its owner holds a lock."""
 
@@ -43,6 +68,24 @@ class Tail(Protocol):
 
     def learn(self, blocks: Sequence[BlockRef], rule: PlacementRule | None = None) -> None:
         """Take a request into account; ``rule`` says which placements its budget allows."""
+        ...
+
+    @property
+    def history(self) -> History:
+        """The recent requests."""
+        ...
+
+    @property
+    def entries(self) -> int:
+        """Entries kept for it in memory."""
+        ...
+
+    def standing(self) -> Standing | None:
+        """How its policies compare; None: it has but one."""
+        ...
+
+    def resume(self, standing: Standing) -> None:
+        """Go on from there, as far as the same policies are compared here."""
         ...
 
 
@@ -58,15 +101,27 @@ class FixedTail:
 
     def __init__(self, policy: TailPolicy, history: History) -> None:
         self._policy = policy
-        self._history = history
+        self.history = history
 
     def arrange(self, blocks: Sequence[BlockRef], prefix: Sequence[int], rest: Sequence[int]) -> Sequence[int]:
         """By the policy."""
-        return self._policy.arrange(blocks, prefix, rest, self._history)
+        return self._policy.arrange(blocks, prefix, rest, self.history)
 
     def learn(self, blocks: Sequence[BlockRef], rule: PlacementRule | None = None) -> None:  # noqa: ARG002
         """Remember the request."""
-        self._history.add(block.key for block in blocks)
+        self.history.add(block.key for block in blocks)
+
+    @property
+    def entries(self) -> int:
+        """Of the history."""
+        return self.history.entries
+
+    def standing(self) -> Standing | None:
+        """It has but one policy."""
+        return None
+
+    def resume(self, standing: Standing) -> None:
+        """There is nothing to go on from."""
 
 
 class _Shadow:
@@ -101,7 +156,7 @@ class AdaptiveTail:
         capacity_tokens: int | None = None,
         max_blocks: int = SHADOW_BLOCKS,
     ) -> None:
-        self._history = history
+        self.history = history
         self._shadows = {name: _Shadow(POLICIES[name], PrefixTree(capacity_tokens, max_blocks)) for name in candidates}
         self.following = candidates[0]
         self.switches = 0
@@ -112,7 +167,7 @@ class AdaptiveTail:
 
     def arrange(self, blocks: Sequence[BlockRef], prefix: Sequence[int], rest: Sequence[int]) -> Sequence[int]:
         """By the policy that is followed now."""
-        return self._shadows[self.following].policy.arrange(blocks, prefix, rest, self._history)
+        return self._shadows[self.following].policy.arrange(blocks, prefix, rest, self.history)
 
     def learn(self, blocks: Sequence[BlockRef], rule: PlacementRule | None = None) -> None:
         """Show the request to the shadows, if it is in the sample, and remember it."""
@@ -127,18 +182,38 @@ class AdaptiveTail:
             if self._unit > 2**64:
                 self._rescale()
         self._asked += 1
-        self._history.add([block.key for block in blocks])
+        self.history.add([block.key for block in blocks])
 
     @property
     def blocks(self) -> int:
         """Entries in all shadow trees."""
         return sum(shadow.tree.blocks for shadow in self._shadows.values())
 
+    @property
+    def entries(self) -> int:
+        """Of the shadow trees and the history."""
+        return self.blocks + self.history.entries
+
+    def standing(self) -> Standing:
+        """How the policies compare now."""
+        hits = {name: shadow.hits / self._unit for name, shadow in self._shadows.items()}
+        seen, sent = self._seen / self._unit, self._sent / self._unit
+        return Standing(self.following, self.switches, self._asked, seen, sent, hits)
+
+    def resume(self, standing: Standing) -> None:
+        """Go on from there; the shadows themselves begin empty, all alike. With other candidates, all begins anew."""
+        if standing.hits.keys() != self._shadows.keys() or standing.following not in self._shadows:
+            return
+        self.following, self.switches, self._asked = standing.following, standing.switches, standing.asked
+        self._unit, self._seen, self._sent = 1.0, standing.seen, standing.sent
+        for name, shadow in self._shadows.items():
+            shadow.hits = standing.hits[name]
+
     def _imagine(self, shadow: _Shadow, blocks: Sequence[BlockRef], rule: PlacementRule | None) -> int:
         """What this policy would have found cached, and its picture of the cache afterwards."""
         prefix = shadow.tree.heaviest_prefix(blocks, rule)
         rest = remaining(len(blocks), prefix.ranks)
-        order = fit(prefix.ranks, shadow.policy.arrange(blocks, prefix.ranks, rest, self._history), rule)
+        order = fit(prefix.ranks, shadow.policy.arrange(blocks, prefix.ranks, rest, self.history), rule)
         shadow.tree.insert([blocks[rank] for rank in order])
         return prefix.tokens
 

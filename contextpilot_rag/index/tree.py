@@ -16,12 +16,10 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..types import BlockRef
+from .node import Node
 from .placement import PlacementRule
 
 MAX_VISITED = 10_000
-
-# One empty dict for all leaves, most of the nodes: a dict of their own would double their size. Never written to.
-_CHILDLESS: dict[Hashable, _Node] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,27 +33,6 @@ class Prefix:
 
     ranks: tuple[int, ...] = ()
     tokens: int = 0
-
-
-class _Node:
-    __slots__ = ("blocks", "children", "parent", "tokens", "used_at", "weights")
-
-    def __init__(self, parent: _Node | None, blocks: list[Hashable], weights: list[int]) -> None:
-        self.parent = parent or self  # the root is its own parent
-        self.blocks = blocks
-        self.weights = weights
-        self.tokens = sum(weights)
-        self.children = _CHILDLESS
-        self.used_at = 0
-
-    def adopt(self, child: _Node) -> None:
-        """Add a child, or put one in the place of another that begins with the same block."""
-        if self.children is _CHILDLESS:
-            self.children = {}
-        self.children[child.blocks[0]] = child
-
-    def __repr__(self) -> str:
-        return f"<{len(self.blocks)} blocks, {self.tokens} tokens, {len(self.children or ())} children>"
 
 
 class PrefixTree:
@@ -75,8 +52,8 @@ class PrefixTree:
     def __init__(self, capacity_tokens: int | None = None, max_blocks: int = 1_000_000) -> None:
         self.capacity_tokens = capacity_tokens
         self.max_blocks = max_blocks
-        self._root = _Node(None, [], [])
-        self._by_use: OrderedDict[_Node, None] = OrderedDict()
+        self._root = Node(None, [], [])
+        self._by_use: OrderedDict[Node, None] = OrderedDict()
         self._clock = 0
         self.tokens = 0
         self.blocks = 0
@@ -103,7 +80,7 @@ class PrefixTree:
 
     def _heaviest(
         self, request: Sequence[BlockRef], rank_of: dict[Hashable, int], max_visited: int
-    ) -> tuple[_Node, int, int]:
+    ) -> tuple[Node, int, int]:
         """The end of the heaviest path in free order: a node, how far into it, and the tokens. This is the hot loop."""
         best_node, best_tokens = self._root, 0
         weight_of = {block.key: block.tokens for block in request}
@@ -134,7 +111,7 @@ class PrefixTree:
 
     def _heaviest_within(
         self, request: Sequence[BlockRef], rank_of: dict[Hashable, int], rule: PlacementRule, max_visited: int
-    ) -> tuple[_Node, int, int]:
+    ) -> tuple[Node, int, int]:
         """The same under a placement rule, which needs to know where each block would stand."""
         best_node, best_length, best_tokens = self._root, 0, 0
         worst_first = list(reversed(rank_of))
@@ -182,7 +159,7 @@ class PrefixTree:
             node = self._split(node, offset)
         rest = sequence[len(matched) :]
         if rest:
-            leaf = _Node(node, [block.key for block in rest], [block.tokens for block in rest])
+            leaf = Node(node, [block.key for block in rest], [block.tokens for block in rest])
             node.adopt(leaf)
             self._by_use[leaf] = None
             self.tokens += leaf.tokens
@@ -201,7 +178,7 @@ class PrefixTree:
 
     def clear(self) -> None:
         """Forget everything."""
-        self._root = _Node(None, [], [])
+        self._root = Node(None, [], [])
         self._by_use.clear()
         self.tokens = self.blocks = 0
 
@@ -211,7 +188,7 @@ class PrefixTree:
         twin = {self._root: other._root}
         for node in reversed(self._by_use):  # a node stands before its parent: parents first, then
             parent = twin[node.parent]
-            twin[node] = copied = _Node(parent, node.blocks.copy(), node.weights.copy())
+            twin[node] = copied = Node(parent, node.blocks.copy(), node.weights.copy())
             copied.used_at = node.used_at
             parent.adopt(copied)
         for node in self._by_use:
@@ -219,13 +196,35 @@ class PrefixTree:
         other.tokens, other.blocks, other._clock = self.tokens, self.blocks, self._clock
         return other
 
+    @property
+    def root(self) -> Node:
+        """Where every path begins; it holds no block."""
+        return self._root
+
+    def nodes(self) -> list[Node]:
+        """All nodes but the root, used last first: a node's parent stands before it."""
+        return list(reversed(self._by_use))
+
+    def holds(self, node: Node) -> bool:
+        """Whether a node is (still) one of this tree."""
+        return node in self._by_use
+
+    def take_over(self, nodes: Sequence[Node]) -> None:
+        """Fill an empty tree with nodes that hang on its root, in the order of `nodes`; evict what does not fit."""
+        for node in reversed(nodes):
+            self._by_use[node] = None
+        self.tokens = sum([node.tokens for node in nodes])
+        self.blocks = sum([len(node.blocks) for node in nodes])
+        self._clock += 1  # none of them is in use just now
+        self._evict()
+
     def paths(self) -> Iterator[list[Hashable]]:
         """Every root-to-leaf sequence of block keys, for tests and for looking at a tree."""
         for node in self._by_use:
             if not node.children:
                 yield self._path_to(node, len(node.blocks))
 
-    def _match(self, sequence: Sequence[BlockRef]) -> tuple[_Node, int, Sequence[BlockRef]]:
+    def _match(self, sequence: Sequence[BlockRef]) -> tuple[Node, int, Sequence[BlockRef]]:
         """The deepest node that the sequence reaches, how far into it, and the part of the sequence that matched."""
         node, position = self._root, 0
         while position < len(sequence) and node.children:
@@ -243,9 +242,9 @@ class PrefixTree:
                 return node, offset, sequence[:position]
         return node, len(node.blocks), sequence[:position]
 
-    def _split(self, node: _Node, offset: int) -> _Node:
+    def _split(self, node: Node, offset: int) -> Node:
         """Cut a node in two; returns the upper half. The lower keeps its place in the list, the upper follows it."""
-        upper = _Node(node.parent, node.blocks[:offset], node.weights[:offset])
+        upper = Node(node.parent, node.blocks[:offset], node.weights[:offset])
         node.parent.adopt(upper)
         node.blocks, node.weights = node.blocks[offset:], node.weights[offset:]
         node.tokens -= upper.tokens
@@ -255,7 +254,7 @@ class PrefixTree:
         self._by_use[upper] = None
         return upper
 
-    def _touch(self, node: _Node) -> None:
+    def _touch(self, node: Node) -> None:
         while node is not self._root:
             node.used_at = self._clock
             self._by_use.move_to_end(node)
@@ -277,7 +276,7 @@ class PrefixTree:
                 del self._by_use[node]
                 del node.parent.children[last]
 
-    def _path_to(self, node: _Node, length: int) -> list[Hashable]:
+    def _path_to(self, node: Node, length: int) -> list[Hashable]:
         path = node.blocks[:length][::-1]
         while node is not self._root:
             node = node.parent
@@ -287,8 +286,8 @@ class PrefixTree:
 
 
 def _held(
-    children: dict[Hashable, _Node], rank_of: dict[Hashable, int], worst_first: Sequence[Hashable]
-) -> Sequence[_Node]:
+    children: dict[Hashable, Node], rank_of: dict[Hashable, int], worst_first: Sequence[Hashable]
+) -> Sequence[Node]:
     """The children whose first block the request holds, worst rank first. Costs the smaller of the two."""
     if len(children) * 2 > len(rank_of):
         return [children[first] for first in worst_first if first in children]

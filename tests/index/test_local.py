@@ -112,3 +112,67 @@ def test_eight_threads_with_tails():
         for shadow in share.tail._shadows.values():
             check(shadow.tree)
             assert shadow.tree.tokens <= 5_000
+
+
+def held(index):
+    return sum(share.entries for share in index._shares.values())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_all_namespaces_together_are_bounded(seed):
+    index, numbers = LocalIndex(max_total_blocks=400, capacity_tokens=5_000 if seed % 2 else None), random.Random(seed)
+    for step in range(1_500):
+        blocks = tuple(BlockRef(key, 10) for key in numbers.sample(range(500), 10))
+        budget = THROUGHPUT if numbers.random() < 0.7 else OrderBudget()
+        namespace = Namespace(tenant=str(int(numbers.paretovariate(0.7)) % 20))
+        index.align(Request(blocks, namespace, budget))
+        assert index._blocks == held(index) <= 400
+        assert namespace in index.namespaces(1), "the one in use stays"
+        if step % 100 == 99:
+            index.forget(numbers.choice(list(index.namespaces())))
+            assert index._blocks == held(index)
+    for share in index._shares.values():
+        check(share.tree)
+
+
+def test_the_namespaces_used_longest_ago_make_room():
+    index = LocalIndex(max_total_blocks=6)
+    one, two, three = (Namespace(tenant=name) for name in ("one", "two", "three"))
+    for namespace in (one, two, one, three):
+        index.align(Request((A, B), namespace))
+    assert list(index.namespaces()) == [three, one, two]
+    index.align(Request((BlockRef("c", 1), BlockRef("d", 1)), one))
+    assert list(index.namespaces()) == [one, three]
+    assert index.namespaces(1)[one].blocks == 4
+
+
+def test_a_namespace_alone_shrinks_and_a_request_is_kept_whole():
+    index = LocalIndex(max_total_blocks=20)
+    for number in range(50):
+        index.align(Request(tuple(BlockRef((number, place), 1) for place in range(5)), budget=THROUGHPUT))
+        assert held(index) <= 20
+        assert index.stats().tree_blocks >= 5
+    index.align(Request(tuple(BlockRef(place, 1) for place in range(100))))
+    assert index.stats().tree_blocks == 100
+    index.align(Request((A, B)))
+    assert held(index) <= 20
+
+
+def test_eight_threads_and_one_limit():
+    index = LocalIndex(max_total_blocks=600, max_namespaces=5)
+
+    def work(worker):
+        numbers = random.Random(worker)
+        for step in range(150):
+            namespace = Namespace(tenant=str(numbers.randrange(8)))
+            request = any_request(numbers, namespace)
+            assert sorted(index.align(request).order) == list(range(12))
+            if step % 40 == 39:
+                index.forget(namespace)
+                list(index.dump())
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
+    assert index._blocks == held(index) <= 600
+    assert index._blocks == sum(share.size for share in index._shares.values())

@@ -1,0 +1,138 @@
+"""Share: what an index keeps for one namespace."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ..errors import StateError
+from ..types import Namespace
+from .history import HISTORY_REQUESTS, History
+from .shadow import SHADOW_BLOCKS, AdaptiveTail, FixedTail, Standing, Tail
+from .state import HistoryPart, NamespacePart, StatePart, TreePart, dump_history, dump_tree, load_history, load_tree
+from .tail import CANDIDATES, CANDIDATES_OF_SMALL_CACHES, POLICIES
+from .tree import PrefixTree
+
+PartT = TypeVar("PartT", TreePart, HistoryPart)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What each share is made with.
+
+    Args:
+        capacity_tokens: what the engine's cache holds for one namespace.
+        max_blocks: entries of a tree.
+        max_total_blocks: entries of all that all shares keep.
+        history: recent requests that tails look at.
+        tail: "adaptive", or a policy's name.
+    """
+
+    capacity_tokens: int | None = None
+    max_blocks: int = 1_000_000
+    max_total_blocks: int | None = None
+    history: int = HISTORY_REQUESTS
+    tail: str = "adaptive"
+
+    def new_tree(self) -> PrefixTree:
+        """An empty tree."""
+        return PrefixTree(self.capacity_tokens, self.tree_blocks(0))
+
+    def new_tail(self) -> Tail:
+        """Tails of one namespace. Where all shares have a limit together, they take at most half of it."""
+        candidates = CANDIDATES if self.capacity_tokens is None else CANDIDATES_OF_SMALL_CACHES
+        history, shadows = History(self.history), min(SHADOW_BLOCKS, self.max_blocks)
+        if self.max_total_blocks is not None:
+            most = max(1, self.max_total_blocks // (2 * len(candidates) + 2))
+            history, shadows = History(self.history, most), min(shadows, most)
+        if self.tail == "adaptive":
+            return AdaptiveTail(history, candidates, self.capacity_tokens, shadows)
+        return FixedTail(POLICIES[self.tail], history)
+
+    def tree_blocks(self, tail: int) -> int:
+        """Entries that a tree may have beside a tail of so many."""
+        if self.max_total_blocks is None:
+            return self.max_blocks
+        return max(1, min(self.max_blocks, self.max_total_blocks - tail))
+
+
+@dataclass(slots=True, eq=False)
+class Share:
+    """One namespace: its tree, its tails, and the lock that serialises whoever works on them.
+
+    Args:
+        tree: what is believed cached.
+        tail: made when the first request asks for it.
+        size: entries of both, as they were counted last.
+        dropped: the index does not have it any more.
+        lock: is held by whoever works on the tree or the tail.
+    """
+
+    tree: PrefixTree
+    tail: Tail | None = None
+    size: int = 0
+    dropped: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def entries(self) -> int:
+        """Of the tree and the tails."""
+        return self.tree.blocks + (self.tail.entries if self.tail else 0)
+
+
+def dump_share(namespace: Namespace, share: Share) -> Iterator[StatePart]:
+    """A share in parts; it may be used between any two of them, and is locked only while one is made."""
+    yield NamespacePart(namespace.tenant, namespace.model, namespace.corpus, namespace.head)
+    yield from locked(share, dump_tree(share.tree))
+    tail = share.tail
+    if tail is None:
+        return
+    with share.lock:
+        standing, history = tail.standing(), dump_history(tail.history)
+    yield standing or HistoryPart([], [])
+    yield from locked(share, history)
+
+
+def locked(share: Share, steps: Iterator[PartT]) -> Iterator[PartT]:
+    """The same steps, each taken under the share's lock."""
+    while True:
+        with share.lock:
+            step = next(steps, None)
+        if step is None:
+            return
+        yield step
+
+
+def load_shares(parts: Iterable[StatePart], limits: Limits) -> list[tuple[Namespace, Share]]:
+    """Shares as parts tell of them, each within the limits.
+
+    Raises:
+        StateError: the parts tell of none.
+    """
+    groups: list[tuple[NamespacePart, list[TreePart], list[HistoryPart], list[Standing]]] = []
+    for part in parts:
+        if isinstance(part, NamespacePart):
+            groups.append((part, [], [], []))
+        elif not groups:
+            raise StateError("a saved state begins with no namespace")
+        elif isinstance(part, TreePart):
+            groups[-1][1].append(part)
+        elif isinstance(part, HistoryPart):
+            groups[-1][2].append(part)
+        else:
+            groups[-1][3].append(part)
+    shares = []
+    for head, trees, histories, standings in groups:
+        tail = None
+        if histories:
+            tail = limits.new_tail()
+            load_history(histories, tail.history)
+            for standing in standings:
+                tail.resume(standing)
+        tree = load_tree(trees, limits.capacity_tokens, limits.tree_blocks(tail.entries if tail else 0))
+        share = Share(tree, tail)
+        share.size = share.entries
+        shares.append((Namespace(head.tenant, head.model, head.corpus, head.head), share))
+    return shares
