@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from .auth import Caller, Gate
 from .core import Service
 from .metrics import Metrics
+from .plans import Plans
 from .settings import ServiceSettings
 
 
@@ -54,6 +55,7 @@ class Hub:
         rates: what each tenant may ask for; None: no limit.
         metrics: told of each answer, and of all that the service does.
         tracer: spans around operations.
+        plans: large batches that are worked on beside the requests.
     """
 
     settings: ServiceSettings
@@ -63,3 +65,4 @@ class Hub:
     rates: Rates | None = None
     metrics: Metrics | None = None
     tracer: Tracer | None = None
+    plans: Plans | None = None

@@ -11,6 +11,7 @@ from .core import Service
 from .gate import KeyWatch, gate_from
 from .hub import Hub, State
 from .metrics import Metrics
+from .plans import Plans
 from .rates import Rates
 from .settings import ServiceSettings
 from .tracing import found
@@ -88,6 +89,8 @@ def assemble(settings: ServiceSettings) -> Life:
     metrics = Metrics(settings, secret)
     spans = found()
     service = Service(settings, secret, watchers=[metrics] if spans is None else [metrics, spans])
-    hub = Hub(settings, service, gate_from(settings), rates=Rates(settings), metrics=metrics, tracer=spans)
+    plans = Plans(settings, metrics.planned)
+    hub = Hub(settings, service, gate_from(settings), rates=Rates(settings), metrics=metrics, tracer=spans, plans=plans)
+    parts.append(plans)
     parts.append(KeyWatch(hub.gate, service))  # after what brings back old states: of tenants that are no more, perhaps
     return Life(hub, parts)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..index.local import LocalIndex
+from ..index.state import TreePart
 from ..prompt.hints import LOCATION_HINT, order_hint
 from ..remote import wire
 from ..types import Alignment, IndexStats, Namespace, Request, Rule, Usage
@@ -190,6 +191,10 @@ class Tenant:
     def salt(self, namespace: Namespace) -> str | None:
         """The cache salt of a namespace."""
         return self._pool_of(namespace).salt(namespace)
+
+    def tree_parts(self, namespace: Namespace) -> Iterator[TreePart]:
+        """What is believed to be cached for a namespace, in parts: the index may be used between any two of them."""
+        return self._pool_of(namespace).index.dump_tree(namespace)
 
     def stats(self) -> IndexStats:
         """This tenant's counts since the start, and the sizes of its own trees."""
