@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from .tally import Tally
 
@@ -26,7 +27,7 @@ class Engine:
     tally: Tally = field(default_factory=Tally)
     reported_at: float | None = None
 
-    def level(self, now: float) -> str:
+    def level(self, now: float) -> Literal["usage", "model"]:
         """How the index is kept in step: by "usage" reports of the last hour, else by its own "model" alone."""
         fresh = self.reported_at is not None and now - self.reported_at <= _FRESH_SECONDS
         return "usage" if fresh else "model"

@@ -1,0 +1,154 @@
+"""Page: the status page, one file that needs nothing else: no scripts, no fonts, no requests.
+
+Everything that clients named is escaped by the template, and cannot run: the page's policy allows its style alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._version import __version__
+from . import shown
+from .chart import HEIGHT, WIDTH, Chart
+from .engine_table import Engine
+from .exposition import Sizes
+from .hot import HotPrefix
+from .hour import Minute
+from .metrics import Metrics
+from .summary import Summary
+from .tally import Shares, Tally
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+MEDIA = "text/html; charset=utf-8"
+REFRESH_SECONDS = 30
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+}
+_ROWS = 12
+_PREFIXES = 8
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the page is made from, taken in one moment: it may be made in another thread.
+
+    Args:
+        minutes: of the last hour.
+        hottest: prefixes.
+        engines: level, and seconds since the last report, by tenant and engine.
+        sizes: of what is held.
+        uptime: seconds.
+        snapshot_age: seconds; None: there was none.
+        snapshot_failures: since the start.
+        keeps: whether there is a folder for snapshots.
+        keyed: whether tenants have names.
+        at: now.
+    """
+
+    minutes: list[Minute]
+    hottest: list[HotPrefix]
+    engines: dict[tuple[str, str | None], tuple[str, float | None]]
+    sizes: Sizes
+    uptime: float
+    snapshot_age: float | None
+    snapshot_failures: int
+    keeps: bool
+    keyed: bool
+    at: datetime
+
+    @classmethod
+    def of(cls, metrics: Metrics, sizes: Sizes, at: datetime, *, keeps: bool, keyed: bool) -> Figures:
+        """Those of a service."""
+        now = metrics.clock()
+        return cls(
+            minutes=metrics.hour.minutes(),
+            hottest=metrics.hot.hottest(_PREFIXES),
+            engines={(tenant, name): _level(engine, now) for tenant, name, engine in metrics.engines.all()},
+            sizes=sizes,
+            uptime=now - metrics.started,
+            snapshot_age=metrics.snapshot_age,
+            snapshot_failures=metrics.snapshot_failures,
+            keeps=keeps,
+            keyed=keyed,
+            at=at,
+        )
+
+
+def render(figures: Figures) -> bytes:
+    """The page."""
+    summary = Summary.of(figures.minutes)
+    total = summary.total
+    spaces = sorted(summary.spaces.items(), key=lambda item: -item[1].block_tokens)
+    engines = sorted(summary.engines.items(), key=lambda item: (-item[1].block_tokens, str(item[0])))
+    most = max((prefix.tokens for prefix in figures.hottest), default=0)
+    text = _template().render(
+        version=__version__,
+        refresh=REFRESH_SECONDS,
+        figures=figures,
+        total=total,
+        shares=Shares.of(total),
+        saved=max(0, total.predicted - total.retrieved),
+        chart=Chart.of(summary.minutes),
+        width=WIDTH,
+        height=HEIGHT,
+        spaces=[_space(tenant, namespace, tally) for (tenant, namespace), tally in spaces[:_ROWS]],
+        more_spaces=len(spaces[_ROWS:]),
+        engines=[_engine(tenant, name, tally, figures) for (tenant, name), tally in engines[:_ROWS]],
+        more_engines=len(engines[_ROWS:]),
+        hottest=[_prefix(prefix, most) for prefix in figures.hottest],
+        errors=summary.errors.most_common(),
+    )
+    return text.encode("utf-8", "replace")  # a lone surrogate in a name
+
+
+@lru_cache(maxsize=1)
+def _template() -> Template:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(percent=shown.percent, amount=shown.amount, span=shown.span, shown=shown.name)
+    return environment.get_template("status.html")
+
+
+def _level(engine: Engine, now: float) -> tuple[str, float | None]:
+    return engine.level(now), None if engine.reported_at is None else now - engine.reported_at
+
+
+def _space(tenant: str, namespace: tuple[str, str, str] | None, tally: Tally) -> dict[str, Any]:
+    return {"tenant": tenant, "name": shown.space(namespace), "tally": tally, "shares": Shares.of(tally)}
+
+
+def _engine(tenant: str, name: str | None, tally: Tally, figures: Figures) -> dict[str, Any]:
+    level, age = figures.engines.get((tenant, name), ("model", None))
+    return {
+        "tenant": tenant,
+        "name": name,
+        "tally": tally,
+        "shares": Shares.of(tally),
+        "level": level,
+        "age": age,
+    }
+
+
+def _prefix(prefix: HotPrefix, most: int) -> dict[str, Any]:
+    return {
+        "prefix": prefix,
+        "space": shown.space(prefix.namespace),
+        "share": prefix.tokens / most if most else 0,
+    }

@@ -1,0 +1,104 @@
+"""What the service shows of itself: the status page, metrics, engines."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timezone
+
+from ..remote.wire_seen import EngineOut, EnginesOut
+from . import exposition, page
+from .engine_table import Engine
+from .metrics import Metrics
+from .operation import Answer, Call, Operation
+from .problems import Forbidden, NotFound
+
+
+async def _page(call: Call[None]) -> Answer:
+    hub = call.hub
+    sizes = await exposition.sizes_of(hub)
+    figures = page.Figures.of(
+        _metrics(call),
+        sizes,
+        datetime.now(timezone.utc),
+        keeps=hub.settings.state is not None,
+        keyed=hub.settings.keys is not None,
+    )
+    return Answer(await asyncio.to_thread(page.render, figures), headers=page.HEADERS, media=page.MEDIA)
+
+
+async def _exposition(call: Call[None]) -> Answer:
+    if call.hub.settings.operator_metrics and not call.caller.operator:
+        raise Forbidden("metrics take an operator's key")
+    return Answer(await exposition.text(call.hub, _metrics(call)), media=exposition.MEDIA)
+
+
+async def _engines(call: Call[None]) -> EnginesOut:
+    metrics = _metrics(call)
+    known = metrics.engines.of(call.caller.tenant)
+    now = metrics.clock()
+    return EnginesOut(
+        sorted(
+            (_engine(name, engine, now) for name, engine in known.items()),
+            key=lambda engine: (-engine.requests, engine.name or ""),
+        )
+    )
+
+
+def _engine(name: str | None, engine: Engine, now: float) -> EngineOut:
+    tally = engine.tally
+    return EngineOut(
+        name=name,
+        level=engine.level(now),
+        requests=tally.requests,
+        block_tokens=tally.block_tokens,
+        predicted_cached_tokens=tally.predicted,
+        retrieved_cached_tokens=tally.retrieved,
+        reports=tally.reports,
+        cached_not_reported=tally.not_reported,
+        reported_prompt_tokens=tally.reported_prompt,
+        reported_cached_tokens=tally.reported_cached,
+        reported_predicted_tokens=tally.reported_predicted,
+        seconds_since_report=None if engine.reported_at is None else round(now - engine.reported_at, 3),
+    )
+
+
+def _metrics(call: Call[None]) -> Metrics:
+    if call.hub.metrics is None:
+        raise NotFound("this service counts nothing")
+    return call.hub.metrics
+
+
+OPERATIONS = (
+    Operation(
+        "GET",
+        "/",
+        "Status page: what the cache saved in the last hour, for people.",
+        _page,
+        operator=True,
+        free=True,
+        media=page.MEDIA,
+    ),
+    Operation(
+        "GET",
+        "/metrics",
+        "Metrics for Prometheus. Takes an operator's key, unless operator_metrics is off; then any key.",
+        _exposition,
+        rejections=(Forbidden,),
+        free=True,
+        media=exposition.MEDIA,
+    ),
+    Operation(
+        "GET",
+        "/v1/engines",
+        "The tenant's engines: what went to them, and what they report.",
+        _engines,
+        answer=EnginesOut,
+        example=(
+            None,
+            EnginesOut(
+                [EngineOut("vllm-0", "usage", 1200, 5_400_000, 3_900_000, 310_000, 1180, 0, 5_800_000, 4_000_000,
+                           3_850_000, 0.8)]
+            ),
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,47 @@
+"""Summary: the last hour's figures, added up for the status page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .hour import MINUTES, OTHERS, Minute
+from .tally import Tally
+
+Space = tuple[str, tuple[str, str, str] | None]  # the API key's tenant; tenant, model and corpus, or None: all others
+
+
+@dataclass(slots=True)
+class Summary:
+    """The last hour.
+
+    Args:
+        total: of all.
+        minutes: each minute's total, oldest first, up to the one under way.
+        spaces: by tenant and namespace.
+        engines: by tenant and engine.
+        errors: what was rejected, by kind of problem.
+    """
+
+    total: Tally = field(default_factory=Tally)
+    minutes: list[Tally] = field(default_factory=lambda: [Tally() for _ in range(MINUTES)])
+    spaces: dict[Space, Tally] = field(default_factory=dict)
+    engines: dict[tuple[str, str | None], Tally] = field(default_factory=dict)
+    errors: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, minutes: Sequence[Minute]) -> Summary:
+        """Add up minutes; the last one is under way. Reads them only."""
+        summary = cls()
+        for minute in minutes:
+            place = MINUTES - 1 - (minutes[-1].number - minute.number)
+            for row, tally in minute.rows.items():
+                summary.minutes[place].add(tally)
+                summary.spaces.setdefault((row.tenant, row.namespace), Tally()).add(tally)
+                if row is not OTHERS:
+                    summary.engines.setdefault((row.tenant, row.engine), Tally()).add(tally)
+            summary.errors.update(minute.errors)
+        for tally in summary.minutes:
+            summary.total.add(tally)
+        return summary
