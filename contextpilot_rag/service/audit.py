@@ -14,6 +14,7 @@ from .auth import Caller
 logger = logging.getLogger("contextpilot_rag.audit")
 
 _LONGEST = 2_000  # characters of one value
+_MOST = 200  # values of one list
 
 
 def audit(act: str, caller: Caller | None, **what: object) -> None:
@@ -39,6 +40,7 @@ def _plain(value: object) -> object:
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, list | tuple | set | frozenset):
-        some = [_plain(one) for one in value]
-        return sorted(some, key=str)[:_LONGEST] if isinstance(value, set | frozenset) else some[:_LONGEST]
+        some = sorted(value, key=str) if isinstance(value, set | frozenset) else value
+        more = [f"and {len(some) - _MOST} more"] if len(some) > _MOST else []
+        return [_plain(one) for one in some[:_MOST]] + more
     return f"<{type(value).__name__}>"

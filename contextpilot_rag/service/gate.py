@@ -174,7 +174,7 @@ class KeyWatch:
 
 
 def _looks(status: os.stat_result) -> _Looks:
-    return status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_mode
 
 
 def _in_force(content: KeyFile) -> _InForce:
