@@ -65,7 +65,7 @@ class Sizes:
 
 async def sizes_of(hub: Hub) -> Sizes:
     """What a service holds now. Others have their turn in between: there may be thousands of tenants."""
-    sizes = Sizes(state=hub.state.value)
+    sizes = Sizes(state=hub.state.value, plans={} if hub.plans is None else hub.plans.states())
     tenants = hub.service.tenants
     sizes.tenants = len(tenants)
     began = time.perf_counter()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import msgspec
@@ -71,6 +72,10 @@ class Plans:
 
     def __len__(self) -> int:
         return len(self._shelf)
+
+    def states(self) -> dict[str, int]:
+        """How many there are in each state."""
+        return dict(Counter(job.status for job in self._shelf))
 
     @property
     def processes(self) -> list[int]:
