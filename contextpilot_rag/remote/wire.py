@@ -221,9 +221,10 @@ class HealthOut(Struct):
 
 
 class Forgotten(Struct):
-    """How many namespaces, or conversations, were forgotten."""
+    """How many namespaces, or conversations, were forgotten; and conversations besides namespaces, where asked for."""
 
     forgotten: int
+    conversations: int = 0
 
 
 class Problem(Struct, omit_defaults=True):

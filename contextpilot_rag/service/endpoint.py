@@ -89,8 +89,14 @@ def decode(decoder: msgspec.json.Decoder[Any], raw: bytes | msgspec.Raw, where: 
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
-        raise Unusable(f"{where}{error}") from None
+        raise Unusable(f"{where}{_short(error)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(f"{where}{error}") from None
+        raise Malformed(f"{where}{_short(error)}") from None
     except RecursionError:
         raise Malformed(f"{where}nested too deeply") from None
+
+
+def _short(error: Exception) -> str:
+    """What is wrong; names of fields in it are the client's, and may be of any length."""
+    text = str(error)
+    return text if len(text) <= 300 else f"{text[:200]}...{text[-90:]}"

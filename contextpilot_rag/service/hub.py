@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
@@ -56,6 +57,7 @@ class Hub:
         metrics: told of each answer, and of all that the service does.
         tracer: spans around operations.
         plans: large batches that are worked on beside the requests.
+        batches: held by the one that is worked on: several at a time would be several slices between two requests.
     """
 
     settings: ServiceSettings
@@ -66,3 +68,4 @@ class Hub:
     metrics: Metrics | None = None
     tracer: Tracer | None = None
     plans: Plans | None = None
+    batches: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from ..remote import wire
 from .operation import Call, Operation
 from .problems import Conflict, Malformed, NotFound, Unusable
-
-_SLICE_SECONDS = 0.001  # of work on a batch, before others get their turn
-_BATCH = msgspec.json.Decoder(dict[str, list[msgspec.Raw]])
-_REQUEST = msgspec.json.Decoder(wire.AlignIn)
 
 _BLOCKS = [
     wire.BlockIn(id="handbook#12", hash="8f14e45fceea167a5a36dedd4bea2543", tokens=310),
@@ -18,9 +12,9 @@ _BLOCKS = [
     wire.BlockIn(text="Refunds are paid within fourteen days."),
 ]
 _NAMESPACE = wire.NamespaceIn(model="qwen3-8b", corpus="handbook")
-_ALIGN = wire.AlignIn(_BLOCKS, _NAMESPACE, key="question-17", engine="engine-a")
+ALIGNMENT = wire.AlignIn(_BLOCKS, _NAMESPACE, key="question-17", engine="engine-a")
 _TICKET = "u5Q0m3yXyJb2y7w3rJbK9A"
-_ALIGNED = wire.AlignOut(
+ALIGNED = wire.AlignOut(
     ticket=_TICKET,
     order=[1, 0, 2],
     labels=[1, 2, 3],
@@ -62,7 +56,7 @@ OPERATIONS = (
         body=wire.AlignIn,
         answer=wire.AlignOut,
         rejections=(Malformed, Conflict, Unusable),
-        example=(_ALIGN, _ALIGNED),
+        example=(ALIGNMENT, ALIGNED),
     ),
     Operation(
         "POST",
@@ -92,6 +86,6 @@ OPERATIONS = (
         body=wire.AlignIn,
         answer=wire.PredictOut,
         rejections=(Malformed, Unusable),
-        example=(_ALIGN, wire.PredictOut(280)),
+        example=(ALIGNMENT, wire.PredictOut(280)),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from . import index_routes, namespace_routes, probe_routes
+from . import batch_routes, index_routes, namespace_routes, probe_routes
 from .operation import Operation
 
 
@@ -12,6 +12,7 @@ def operations() -> tuple[Operation, ...]:
     """All of them."""
     return (
         *index_routes.OPERATIONS,
+        *batch_routes.OPERATIONS,
         *namespace_routes.OPERATIONS,
         *probe_routes.OPERATIONS,
         *_optional("tree_routes"),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..index.local import LocalIndex
+from ..index.local import LocalIndex, Size
 from ..index.state import TreePart
 from ..prompt.hints import LOCATION_HINT, order_hint
 from ..remote import wire
 from ..types import Alignment, IndexStats, Namespace, Request, Rule, Usage
-from .blocks import distinct
+from .blocks import Distinct, distinct
 from .ledger import Labelled, Ledgers
 from .problems import Conflict, Forbidden, Unusable
 from .settings import ServiceSettings
@@ -62,8 +62,21 @@ class Tenant:
         self._counts: Counter[str] = Counter()
         self._rules: Counter[str] = Counter()
 
-    def align(self, given: wire.AlignIn) -> wire.AlignOut:
+    def checked(self, given: wire.AlignIn) -> Distinct:
+        """The blocks of a request that could be aligned now. Changes nothing.
+
+        Raises:
+            Rejected: it cannot be.
+        """
+        self._known(given, given.ticket)
+        return distinct(given.blocks, self.settings)
+
+    def align(self, given: wire.AlignIn, found: Distinct | None = None) -> wire.AlignOut:
         """Align a request, and take it as sent.
+
+        Args:
+            given: the request.
+            found: its blocks, where it was `checked` before.
 
         Raises:
             Rejected: it cannot be aligned; nothing was changed.
@@ -71,7 +84,7 @@ class Tenant:
         before = self._known(given, given.ticket)
         if before is not None and before.answer is not None:
             return before.answer
-        found = distinct(given.blocks, self.settings)
+        found = found or distinct(given.blocks, self.settings)
         namespace = wire.namespace_from(given.namespace)
         request = Request(found.refs, namespace, wire.budget_from(given.budget), given.key)
         pool = self._pool_of(namespace)
@@ -170,8 +183,12 @@ class Tenant:
         request = Request(found.refs, namespace, wire.budget_from(given.budget))
         return wire.PredictOut(self._pool_of(namespace).index.predict(request))
 
-    def forget(self, namespace: Namespace | None = None) -> int:
+    def forget(self, namespace: Namespace | None = None, *, operator: bool = False) -> int:
         """Drop what the index knows of a namespace, under any head if it names none, or of all that are this tenant's.
+
+        Args:
+            namespace: None: all, but for corpora that others share.
+            operator: may forget what others share.
 
         Returns:
             How many namespaces.
@@ -180,13 +197,23 @@ class Tenant:
             Forbidden: it belongs to others, too.
         """
         pool = self._pool_of(namespace or Namespace())
-        if namespace is not None and pool.shared:
+        if namespace is not None and pool.shared and not operator:
             raise Forbidden("other tenants share this corpus; its operator may forget it")
         before = pool.index.stats().namespaces
         pool.index.forget(namespace)
         for watcher in self._watchers:
             watcher.forgot(self.name, namespace)
         return before - pool.index.stats().namespaces
+
+    def namespaces(self, most: int | None = None) -> dict[Namespace, Size]:
+        """The namespaces of this tenant alone, used last first, and how large their trees are; at most so many."""
+        return self._pool_of(Namespace()).index.namespaces(most)
+
+    def size(self, namespace: Namespace) -> Size:
+        """How large the trees of a namespace are, under any head if it names none."""
+        known = self._pool_of(namespace).index.namespaces()
+        sizes = [size for other, size in known.items() if namespace in {other, replace(other, head="")}]
+        return Size(sum(size.blocks for size in sizes), sum(size.tokens for size in sizes))
 
     def salt(self, namespace: Namespace) -> str | None:
         """The cache salt of a namespace."""

@@ -1,0 +1,73 @@
+"""Several requests at once. All are checked before the first is aligned, and nobody else waits for all of them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..remote import wire
+from .endpoint import decode
+from .index_routes import ALIGNED, ALIGNMENT
+from .operation import Call, Operation
+from .problems import Conflict, Malformed, TooLarge, Unusable
+from .turns import Turns
+
+
+class _Raw(msgspec.Struct, forbid_unknown_fields=True):
+    """A batch whose requests were not looked into."""
+
+    requests: list[msgspec.Raw]
+
+
+_batch = msgspec.json.Decoder(_Raw)
+_request = msgspec.json.Decoder(wire.AlignIn)
+
+
+async def _align(call: Call[None]) -> wire.BatchOut:
+    raws = decode(_batch, call.raw).requests
+    most = call.hub.settings.max_batch
+    if len(raws) > most:
+        raise TooLarge(f"{len(raws)} requests; at most {most} are taken")
+    if call.hub.rates is not None:
+        call.hub.rates.take(call.caller, len(raws) - 1)  # one was counted when it came
+    async with call.hub.batches:
+        turns = Turns()
+        requests = []
+        for place, raw in enumerate(raws):
+            given = decode(_request, raw, f"requests[{place}]: ")
+            try:
+                requests.append((given, call.tenant.checked(given)))
+            except Unusable as error:
+                raise Unusable(f"requests[{place}]: {error}") from None
+            except TooLarge as error:
+                raise TooLarge(f"requests[{place}]: {error}") from None
+            await turns.next()
+        _check_tickets([given for given, _ in requests])
+        answers = []
+        for given, found in requests:
+            answers.append(call.tenant.align(given, found))
+            await turns.next()
+    return wire.BatchOut(answers)
+
+
+def _check_tickets(requests: list[wire.AlignIn]) -> None:
+    """A ticket stands for one request, within a batch, too."""
+    known: dict[str, wire.AlignIn] = {}
+    for place, given in enumerate(requests):
+        if given.ticket is not None and known.setdefault(given.ticket, given) != given:
+            raise Conflict(f"requests[{place}]: its ticket stands for another request of this batch")
+
+
+OPERATIONS = (
+    Operation(
+        "POST",
+        "/v1/align/batch",
+        "Align several requests, one after another; the answers come in the order asked. One that cannot be aligned is "
+        "a refusal of all, and changes nothing. Counts as many requests for the rate as it holds.",
+        _align,
+        body=wire.BatchIn,
+        decoded=False,
+        answer=wire.BatchOut,
+        rejections=(Malformed, Conflict, Unusable),
+        example=(wire.BatchIn([ALIGNMENT]), wire.BatchOut([ALIGNED])),
+    ),
+)

@@ -1,0 +1,21 @@
+"""Long work in slices, so that nobody waits for all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+_SLICE_SECONDS = 0.001
+
+
+class Turns:
+    """Lets the event loop go on each time a slice is used up."""
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+
+    async def next(self) -> None:
+        """Between two pieces of work: others have their turn, if it is time."""
+        if time.perf_counter() - self._since > _SLICE_SECONDS:
+            await asyncio.sleep(0)
+            self._since = time.perf_counter()
