@@ -77,6 +77,10 @@ class Plans:
         """How many there are in each state."""
         return dict(Counter(job.status for job in self._shelf))
 
+    def states(self) -> dict[str, int]:
+        """How many jobs there are, by how far they are."""
+        return dict(Counter(job.status for job in self._shelf))
+
     @property
     def processes(self) -> list[int]:
         """The numbers of all processes that were started and are not known to be gone."""
