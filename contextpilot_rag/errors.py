@@ -12,6 +12,8 @@ ContextPilotError
 │   └── StateError                what an index knows, as data that cannot be written or read
 ├── MissingPackage(ImportError)    an optional package is not installed; the message says which
 ├── IndexFailed                   the context index broke; only raised with ``on_error="raise"``
+│   ├── IndexUnreachable          a service that is the index does not answer, or is left alone for a while
+│   └── IndexRefused              it answered with an error status
 └── EngineError                   the engine did not do its part
     ├── EngineUnreachable         nothing answers at its address
     ├── EngineRefused             it answered with an error status
@@ -76,6 +78,24 @@ class MissingPackage(ContextPilotError, ImportError):
 
 class IndexFailed(ContextPilotError):
     """The context index broke. Only raised with ``on_error="raise"``; otherwise the retriever's order goes out."""
+
+
+class IndexUnreachable(IndexFailed):
+    """A service that is the index did not answer in time, or is left alone for a while because it did not."""
+
+
+class IndexRefused(IndexFailed):
+    """A service that is the index answered with an error status.
+
+    Attributes:
+        status: the HTTP status.
+        retry_after: seconds that it asked to be left alone for, or None.
+    """
+
+    def __init__(self, message: str, status: int, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after
 
 
 class EngineError(ContextPilotError):

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from .batch import Plan
 from .conversation import Conversation, left_out, opened, store_for
-from .deciding import decided, plan_prompts, sound
+from .deciding import decided, plan_prompts
 from .dedup.messages import Messages
 from .engines.usage import usage_of
 from .errors import InputError, SettingsError
 from .failing import Failures
 from .identity import block_key, cache_salt
 from .index.local import ContextIndex, LocalIndex
+from .index.sound import sound
 from .index.watch import Report, Watch
 from .intake import BlockLike, ContextLike, distinct, keyed_contexts, namespace_of
 from .prompt.prompt import AlignedPrompt

@@ -1,0 +1,77 @@
+"""Asks: what is sent, what comes back, by when, and what can go wrong on the way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+class Lost(Exception):
+    """No answer came: the connection broke, or there was none."""
+
+
+class Late(Lost):
+    """No answer came in time."""
+
+
+class Full(Lost):
+    """All connections were busy until the time was up; the service was not asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is asked. It may be sent twice: it carries a ticket, or changes nothing, or nothing more the second time.
+
+    Args:
+        method: of HTTP.
+        path: with the query, if any; encoded.
+        body: JSON, or None.
+        seconds: for all of it.
+        most: bytes that the answer's body may have.
+    """
+
+    method: str
+    path: str
+    body: bytes | None
+    seconds: float
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back.
+
+    Args:
+        status: of HTTP.
+        headers: names in lower case.
+        body: all of it.
+    """
+
+    status: int
+    headers: Mapping[bytes, bytes]
+    body: bytes
+
+
+class Deadline:
+    """The one moment by which a whole call must be over. It is handed on where httpcore expects a time-out.
+
+    Args:
+        seconds: from now.
+    """
+
+    __slots__ = ("at",)
+
+    def __init__(self, seconds: float) -> None:
+        self.at = time.monotonic() + seconds
+
+    def left(self) -> float:
+        """Seconds that are left; always more than 0.
+
+        Raises:
+            Late: none are.
+        """
+        left = self.at - time.monotonic()
+        if left <= 0:
+            raise Late
+        return left

@@ -1,0 +1,108 @@
+"""Line: one connection of a thread. Each step gets what is left of the call's deadline; what is sent goes in one piece.
+
+Where httpcore passes a time-out on, it passes on the `Deadline`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import weakref
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any
+
+import httpcore
+
+from .asks import Deadline, Late
+from .lookup import Found
+
+NO_ADDRESS = "its name has no address"
+
+
+class Line(httpcore.NetworkStream):
+    """An open connection.
+
+    Args:
+        sock: connected.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._unsent = b""
+        self.answered = False  # whether anything came since the last request began
+        weakref.finalize(self, sock.close)  # nobody has to close what is forgotten
+
+    @classmethod
+    def open(cls, found: Found | Future[Found], deadline: Deadline, context: ssl.SSLContext | None, host: str) -> Line:
+        """A new connection to the first of the addresses that takes it.
+
+        Raises:
+            OSError: none of them did.
+            Late: not in time.
+        """
+        if isinstance(found, Future):
+            try:
+                found = found.result(deadline.left())
+            except FutureTimeout:
+                raise Late from None
+        error = OSError(NO_ADDRESS)
+        for number, (family, address) in enumerate(found):
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                sock.settimeout(deadline.left() / (len(found) - number))
+                sock.connect(address)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if context is not None:
+                    sock.settimeout(deadline.left())
+                    sock = context.wrap_socket(sock, server_hostname=host)
+            except OSError as failed:
+                sock.close()
+                error = failed
+            except BaseException:
+                sock.close()
+                raise
+            else:
+                return cls(sock)
+        deadline.left()
+        raise error
+
+    def write(self, buffer: bytes, timeout: Any = None) -> None:  # noqa: ANN401, ARG002
+        """Note what is to be sent; it goes out when the answer is waited for."""
+        self._unsent += buffer
+
+    def read(self, max_bytes: int, timeout: Any = None) -> bytes:  # noqa: ANN401
+        """The next bytes of the answer; empty at its end."""
+        deadline: Deadline = timeout
+        if self._unsent:
+            unsent, self._unsent, self.answered = memoryview(self._unsent), b"", False
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # perhaps it said why before it closed
+                while unsent:
+                    self._sock.settimeout(deadline.left())
+                    unsent = unsent[self._sock.send(unsent) :]
+        self._sock.settimeout(deadline.left())
+        data = self._sock.recv(max_bytes)
+        self.answered = self.answered or bool(data)
+        return data
+
+    def close(self) -> None:
+        """End it."""
+        self._sock.close()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can carry another request: one with something to read was closed, or is out of step."""
+        return usable(self._sock)
+
+
+def usable(sock: socket.socket) -> bool:
+    """Whether nothing is there to be read on an idle connection."""
+    if sock.fileno() < 0:
+        return False
+    if hasattr(select, "poll"):
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        return not poll.poll(0)
+    return not select.select([sock], [], [], 0)[0]
