@@ -28,7 +28,7 @@ async def _align(call: Call[None]) -> wire.BatchOut:
     if len(raws) > most:
         raise TooLarge(f"{len(raws)} requests; at most {most} are taken")
     if call.hub.rates is not None:
-        call.hub.rates.take(call.caller, len(raws) - 1)  # one was counted when it came
+        call.hub.rates.take(call.caller, len(raws), counted=1)  # when it came
     async with call.hub.batches:
         turns = Turns()
         requests = []

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from .audit import audit
 from .auth import Caller
 from .body import Receive, read
 from .heads import check_json, length_of
@@ -67,10 +68,11 @@ class Endpoint:
             raise Unavailable(f"the service is {hub.state.value}")
         authorization = head.get(b"authorization")
         caller = hub.gate.identify(None if authorization is None else authorization.decode("latin-1"))
-        if operation.operator and not caller.operator:
-            raise Forbidden("this takes an operator's key")
         if hub.rates is not None and not operation.free:
             hub.rates.take(caller)
+        if operation.operator and not caller.operator:
+            audit("operator's act", caller, operation=self.name, result="refused")
+            raise Forbidden("this takes an operator's key")
         return caller
 
 

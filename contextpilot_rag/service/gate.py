@@ -102,7 +102,7 @@ class FileGate:
             keys_added=after.callers.keys() - before.callers.keys(),
             keys_removed=before.callers.keys() - after.callers.keys(),
             tenants_removed=before.tenants - after.tenants,
-            shared=after.sharing.keys(),
+            shared=sorted(after.sharing),
             result="done",
         )
         return True

@@ -27,8 +27,8 @@ class State(str, Enum):
 class Rates(Protocol):
     """Counts what a tenant asks for."""
 
-    def take(self, caller: Caller, cost: int = 1) -> None:
-        """Count so many requests.
+    def take(self, caller: Caller, cost: int = 1, *, counted: int = 0) -> None:
+        """Count so many requests, but for those of them that were counted just before.
 
         Raises:
             TooMany: over the tenant's rate.

@@ -46,14 +46,19 @@ class Rates:
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def take(self, caller: Caller, cost: int = 1) -> None:
+    def take(self, caller: Caller, cost: int = 1, *, counted: int = 0) -> None:
         """Count requests.
+
+        Args:
+            caller: whose.
+            cost: how many come at once.
+            counted: how many of these were counted just before.
 
         Raises:
             TooMany: over the rate; nothing was counted, and it says when to come again.
         """
         rate = self._rate if caller.rate is None else caller.rate
-        if rate <= 0 or cost <= 0:
+        if rate <= 0 or cost <= counted:
             return
         now = self._clock()
         bucket = self._buckets.get(caller.tenant)
@@ -65,7 +70,7 @@ class Rates:
             self._buckets.move_to_end(caller.tenant)
         bucket.level = min(self._burst, bucket.level + max(0.0, now - bucket.at) * rate)
         bucket.at = now
-        needed = min(float(cost), self._burst)
+        needed = min(float(cost), self._burst) - counted
         if bucket.level < needed:
             raise TooMany(f"over the rate of {rate:g} request(s) a second", (needed - bucket.level) / rate)
-        bucket.level -= cost
+        bucket.level -= cost - counted

@@ -22,16 +22,16 @@ class Clock:
         return self.now
 
 
-def refusal(rates, caller, cost=1):
+def refusal(rates, caller, cost=1, counted=0):
     try:
-        rates.take(caller, cost)
+        rates.take(caller, cost, counted=counted)
     except TooMany as error:
         return error
     return None
 
 
-def taken(rates, caller, cost=1):
-    return refusal(rates, caller, cost) is None
+def taken(rates, caller, cost=1, counted=0):
+    return refusal(rates, caller, cost, counted) is None
 
 
 class Model:
@@ -129,6 +129,20 @@ def test_a_batch_above_the_burst_waits_for_a_full_bucket_and_leaves_a_debt():
     clock.now = 7.0
     assert taken(rates, Caller("a"))
     assert not taken(rates, Caller("a"), 10)
+
+
+@given(st.integers(1, 12), st.integers(1, 9), st.sampled_from([0.0, 0.25, 1.0, 3.0, 8.0]))
+def test_a_batch_whose_first_request_was_counted_is_answered_as_if_it_came_whole(cost, burst, wait):
+    clock = Clock()
+    whole, parted = (Rates(ServiceSettings(rate=1.0, burst=burst), clock) for _ in range(2))
+    for _ in range(12):
+        clock.now += wait
+        first = taken(parted, Caller("a"))
+        if not taken(whole, Caller("a"), cost):
+            assert not first or not taken(parted, Caller("a"), cost, counted=1)
+            return  # one of them has been charged for the try
+        assert first
+        assert taken(parted, Caller("a"), cost, counted=1)
 
 
 def test_a_refusal_costs_nothing_and_others_nothing():
