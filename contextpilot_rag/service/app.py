@@ -19,7 +19,7 @@ from .endpoint import Endpoint
 from .heads import LoopbackHosts, wanted
 from .hub import Hub
 from .operation import Answer, Operation
-from .problems import MethodNotAllowed, Rejected
+from .problems import Failed, MethodNotAllowed, Rejected
 from .routes import Routes
 
 logger = logging.getLogger("contextpilot_rag")
@@ -100,13 +100,6 @@ class App:
             await linger(receive, _LINGER_BYTES, _LINGER_SECONDS)
             body = b""
         await send({"type": "http.response.body", "body": body})
-
-
-class Failed(Rejected):
-    """The service itself is at fault."""
-
-    status = 500
-    kind = "failed"
 
 
 def problem(error: Rejected) -> Answer:

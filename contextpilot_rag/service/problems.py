@@ -151,3 +151,10 @@ class Unavailable(TooMany):
 
     status = 503
     kind = "unavailable"
+
+
+class Failed(Rejected):
+    """The service itself is at fault; its log says why."""
+
+    status = 500
+    kind = "failed"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from importlib import import_module
 
 from . import batch_routes, index_routes, namespace_routes, probe_routes
+from .openapi import Document
 from .operation import Operation
 
 
 def operations() -> tuple[Operation, ...]:
-    """All of them."""
-    return (
+    """All of them, and the document that tells of them."""
+    table = (
         *index_routes.OPERATIONS,
         *batch_routes.OPERATIONS,
         *namespace_routes.OPERATIONS,
@@ -19,6 +20,7 @@ def operations() -> tuple[Operation, ...]:
         *_optional("plan_routes"),
         *_optional("seen_routes"),
     )
+    return (*table, Document(table).operation)
 
 
 def _optional(name: str) -> tuple[Operation, ...]:
