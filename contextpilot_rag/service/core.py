@@ -77,6 +77,7 @@ class Service:
                 chosen.tenant_blocks,
                 chosen.tenant_namespaces,
                 history=chosen.history_requests,
+                max_total_blocks=chosen.tenant_blocks,
             )
             pool = pools[name] = Pool(index, partial(self._salt, kind, name), shared=kind != "tenant")
         return pool

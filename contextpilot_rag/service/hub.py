@@ -14,6 +14,7 @@ from .core import Service
 from .metrics import Metrics
 from .plans import Plans
 from .settings import ServiceSettings
+from .snapshot import Snapshots
 
 
 class State(str, Enum):
@@ -57,6 +58,7 @@ class Hub:
         metrics: told of each answer, and of all that the service does.
         tracer: spans around operations.
         plans: large batches that are worked on beside the requests.
+        snapshots: what is kept on disk; None: nothing.
         batches: held by the one that is worked on: several at a time would be several slices between two requests.
     """
 
@@ -68,4 +70,5 @@ class Hub:
     metrics: Metrics | None = None
     tracer: Tracer | None = None
     plans: Plans | None = None
+    snapshots: Snapshots | None = None
     batches: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -105,10 +105,7 @@ class Ledgers:
             labels_of.append(known)
         ledger.waiting = (ticket, new)
         ledger.used_at = self._clock()
-        self._ledgers[key] = ledger
-        self._blocks += ledger.blocks
-        while len(self._ledgers) > self._most or (self._blocks > self._most * _BLOCKS_EACH and len(self._ledgers) > 1):
-            self._remove(next(iter(self._ledgers)))
+        self._put(key, ledger)
         return Labelled(tuple(labels_of), tuple(again))
 
     def forget(self, namespace: Namespace | None = None, name: str | None = None) -> int:
@@ -122,13 +119,21 @@ class Ledgers:
         """All of them, used longest ago first; for snapshots."""
         return list(self._ledgers.items())
 
+    def holds(self, namespace: Namespace, name: str, ledger: Ledger) -> bool:
+        """Whether a conversation is (still) one of them."""
+        return self._ledgers.get((namespace, name)) is ledger
+
     def restore(self, namespace: Namespace, name: str, ledger: Ledger) -> None:
         """Take one over from a snapshot; it counts as used now."""
         self._remove((namespace, name))
         ledger.used_at = self._clock()
-        self._ledgers[namespace, name] = ledger
+        self._put((namespace, name), ledger)
+
+    def _put(self, key: tuple[Namespace, str], ledger: Ledger) -> None:
+        """Keep one, and forget those used longest ago. One that alone is too large is not kept: it is given in full."""
+        self._ledgers[key] = ledger
         self._blocks += ledger.blocks
-        while len(self._ledgers) > self._most:
+        while len(self._ledgers) > self._most or self._blocks > self._most * _BLOCKS_EACH:
             self._remove(next(iter(self._ledgers)))
 
     def _forget_old(self) -> None:

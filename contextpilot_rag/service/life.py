@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -13,8 +12,11 @@ from .hub import Hub, State
 from .metrics import Metrics
 from .plans import Plans
 from .rates import Rates
+from .secret import secret_of
 from .settings import ServiceSettings
+from .snapshot import Changes, Snapshots
 from .tracing import found
+from .watchers import Watcher
 
 
 class Part(Protocol):
@@ -85,12 +87,19 @@ def assemble(settings: ServiceSettings) -> Life:
         SettingsError: they cannot be had.
     """
     parts: list[Part] = []
-    secret = settings.salt_secret or secrets.token_urlsafe(32)
+    secret = secret_of(settings)
     metrics = Metrics(settings, secret)
     spans = found()
-    service = Service(settings, secret, watchers=[metrics] if spans is None else [metrics, spans])
+    changes = Changes()
+    watchers: list[Watcher] = [metrics, changes]
+    if spans is not None:
+        watchers.append(spans)
+    service = Service(settings, secret, watchers=watchers)
     plans = Plans(settings, metrics.planned)
     hub = Hub(settings, service, gate_from(settings), rates=Rates(settings), metrics=metrics, tracer=spans, plans=plans)
+    if settings.state is not None:
+        hub.snapshots = Snapshots(service, hub.gate, changes, settings.state, settings.snapshot_seconds)
+        parts.append(hub.snapshots)
     parts.append(plans)
     parts.append(KeyWatch(hub.gate, service))  # after what brings back old states: of tenants that are no more, perhaps
     return Life(hub, parts)
