@@ -76,7 +76,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        line |= {name: value for name, value in vars(record).items() if name not in _OURS and name not in line}
+        line |= {str(name): value for name, value in vars(record).items() if name not in _OURS and name not in line}
         if record.exc_info and record.exc_info[0] is not None:
             line["exception"] = self.formatException(record.exc_info)
         try:
