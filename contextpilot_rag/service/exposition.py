@@ -193,7 +193,7 @@ class Collector:
         version.add_metric([__version__], 1)
         yield version
         for name, help_, age in (
-            ("snapshot_age_seconds", "Since the last snapshot was complete.", metrics.snapshot_age),
+            ("snapshot_age_seconds", "Since the last snapshot held all there was to know.", metrics.snapshot_age),
             ("snapshot_seconds", "What the last snapshot took.", metrics.snapshot_seconds),
         ):
             family = GaugeMetricFamily(PREFIX + name, help_)

@@ -98,7 +98,7 @@ def assemble(settings: ServiceSettings) -> Life:
     plans = Plans(settings, metrics.planned)
     hub = Hub(settings, service, gate_from(settings), rates=Rates(settings), metrics=metrics, tracer=spans, plans=plans)
     if settings.state is not None:
-        hub.snapshots = Snapshots(service, hub.gate, changes, settings.state, settings.snapshot_seconds)
+        hub.snapshots = Snapshots(service, hub.gate, changes, settings.state, settings.snapshot_seconds, metrics)
         parts.append(hub.snapshots)
     parts.append(plans)
     parts.append(KeyWatch(hub.gate, service))  # after what brings back old states: of tenants that are no more, perhaps

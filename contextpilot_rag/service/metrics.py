@@ -162,13 +162,17 @@ class Metrics:
         self.snapshot_seconds = seconds
         self.snapshot_at = self.clock()
 
+    def snapshot_current(self) -> None:
+        """Nothing has changed since the last snapshot, or the start: what is on disk is as good as a new one."""
+        self.snapshot_at = self.clock()
+
     def snapshot_failed(self) -> None:
         """A snapshot could not be written."""
         self.snapshot_failures += 1
 
     @property
     def snapshot_age(self) -> float | None:
-        """Seconds since the last snapshot of this process was complete."""
+        """Seconds since a snapshot held all there was to know; None: this process has written none."""
         return None if self.snapshot_at is None else self.clock() - self.snapshot_at
 
     def _add(self, tenant: str, namespace: Namespace, engine: str | None, step: Tally) -> None:

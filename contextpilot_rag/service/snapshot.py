@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ from . import saved, snapshot_file
 from .audit import audit
 from .auth import Gate
 from .core import Service
+from .metrics import Metrics
 from .snapshot_file import SnapshotWriter
 
 logger = logging.getLogger("contextpilot_rag.service")
@@ -62,14 +64,24 @@ class Snapshots:
         changes: watches the service.
         folder: where; nobody else may use it meanwhile.
         seconds: between two snapshots.
+        metrics: are told how it goes.
     """
 
-    def __init__(self, service: Service, gate: Gate, changes: Changes, folder: Path, seconds: float) -> None:
+    def __init__(
+        self,
+        service: Service,
+        gate: Gate,
+        changes: Changes,
+        folder: Path,
+        seconds: float,
+        metrics: Metrics | None = None,
+    ) -> None:
         self._service = service
         self._gate = gate
         self._changes = changes
         self._folder = folder
         self._seconds = seconds
+        self._metrics = metrics
         self._encoder = msgspec.msgpack.Encoder()
         self._saving = asyncio.Lock()
         self._ending = asyncio.Event()
@@ -110,6 +122,7 @@ class Snapshots:
     async def save(self) -> bool:
         """Write a snapshot; False: it could not be written, and the one from before is still there."""
         async with self._saving:
+            began = time.perf_counter()
             self._changes.any = False
             writer: SnapshotWriter | None = None
             try:
@@ -128,7 +141,11 @@ class Snapshots:
                 logger.error("no snapshot could be written to %s: %s", self._folder, error)  # noqa: TRY400
                 if writer is not None:
                     await asyncio.to_thread(writer.abandon)
+                if self._metrics is not None:
+                    self._metrics.snapshot_failed()
                 return False
+            if self._metrics is not None:
+                self._metrics.snapshot_saved(time.perf_counter() - began)
             return True
 
     async def restore(self) -> bool:
@@ -169,6 +186,10 @@ class Snapshots:
                     await self.save()
                 except Exception:
                     logger.exception("writing a snapshot failed; it is tried again")
+                    if self._metrics is not None:
+                        self._metrics.snapshot_failed()
+            elif self._metrics is not None:
+                self._metrics.snapshot_current()
             if urgent:
                 await _happens(self._ending, min(_SOON_SECONDS, self._seconds))
 
