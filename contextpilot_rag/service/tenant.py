@@ -15,7 +15,7 @@ from .blocks import Distinct, distinct
 from .ledger import Labelled, Ledgers
 from .problems import Conflict, Forbidden, Unusable
 from .settings import ServiceSettings
-from .tickets import Ticket, Tickets
+from .tickets import Ticket, Tickets, mark_of
 from .watchers import Watcher
 
 
@@ -114,7 +114,7 @@ class Tenant:
             cache_salt=pool.salt(namespace),
         )
         chosen = given.ticket is not None
-        kept = Ticket(alignment, given.engine, given if chosen else None, answer if chosen else None)
+        kept = Ticket(alignment, given.engine, mark_of(given) if chosen else None, answer if chosen else None)
         self.tickets.put(ticket, kept)
         again = set(labelled.again)
         self._count(
@@ -150,7 +150,7 @@ class Tenant:
         alignment = Alignment(request, tuple(given.order), *counts, rule)
         ticket = given.ticket or self.tickets.new()
         self._pool_of(request.namespace).index.sent(alignment)
-        self.tickets.put(ticket, Ticket(alignment, given.engine, given if given.ticket else None))
+        self.tickets.put(ticket, Ticket(alignment, given.engine, mark_of(given) if given.ticket else None))
         self._count(alignment, given.engine, 0)
         return wire.SentOut(ticket)
 
@@ -245,7 +245,7 @@ class Tenant:
     def _known(self, given: wire.AlignIn | wire.SentIn, name: str | None) -> Ticket | None:
         """What was answered to a request before, if this is the same one again."""
         ticket = None if name is None else self.tickets.get(name)
-        if ticket is not None and ticket.given != given:
+        if ticket is not None and ticket.given != mark_of(given):
             raise Conflict("ticket: it stands for another request")
         return ticket
 

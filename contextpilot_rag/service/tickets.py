@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+
+import msgspec
 
 from ..remote.wire import AlignIn, AlignOut, SentIn
 from ..types import Alignment
@@ -20,7 +23,7 @@ class Ticket:
     Args:
         alignment: what was answered.
         engine: which engine it went to, as the client says.
-        given: the request, where the client chose the ticket, and may send it again.
+        given: `mark_of` the request, where the client chose the ticket, and may send it again.
         answer: what was answered to it.
         observed: whether its usage was reported.
         at: when.
@@ -28,10 +31,20 @@ class Ticket:
 
     alignment: Alignment
     engine: str | None
-    given: AlignIn | SentIn | None = None
+    given: bytes | None = None
     answer: AlignOut | None = None
     observed: bool = False
     at: float = 0.0
+
+    @property
+    def blocks(self) -> int:
+        """How many it holds, repeated ones too."""
+        return len(self.alignment.request.blocks) + (len(self.answer.merged) if self.answer else 0)
+
+
+def mark_of(given: AlignIn | SentIn) -> bytes:
+    """Equal exactly for equal requests. Their texts are not kept, and long ones take no memory."""
+    return hashlib.blake2b(type(given).__name__.encode() + msgspec.json.encode(given), digest_size=16).digest()
 
 
 class Tickets:
@@ -67,7 +80,7 @@ class Tickets:
         """Keep a ticket."""
         ticket.at = self._clock()
         self._tickets[name] = ticket
-        self._blocks += len(ticket.alignment.request.blocks)
+        self._blocks += ticket.blocks
         self._forget_old()
         while len(self._tickets) > self._most or self._blocks > self._most * _BLOCKS_EACH:
             self._pop()
@@ -79,4 +92,4 @@ class Tickets:
 
     def _pop(self) -> None:
         _, ticket = self._tickets.popitem(last=False)
-        self._blocks -= len(ticket.alignment.request.blocks)
+        self._blocks -= ticket.blocks
