@@ -221,8 +221,8 @@ class LocalIndex:
                     self._blocks += share.size
                     self._make_room(share)
 
-    def dump_tree(self, namespace: Namespace, most: int | None = None) -> Iterator[TreePart]:
-        """A namespace's tree in parts: at most so many blocks (or a few more), those used last. Nothing: none is known.
+    def dump_tree(self, namespace: Namespace) -> Iterator[TreePart]:
+        """A namespace's tree in parts, used last first; it may be used between any two of them. Nothing: none is known.
 
         Raises:
             StateError: a block's key is neither bytes nor a text nor a number of 64 bits.
@@ -230,7 +230,7 @@ class LocalIndex:
         with self._lock:
             share = self._shares.get(namespace)
         if share is not None:
-            yield from locked(share, dump_tree(share.tree, most))
+            yield from locked(share, dump_tree(share.tree))
 
     def _take(self, alignment: Alignment, share: Share) -> None:
         """Take a request as sent, count it, and make room. The share's lock is held."""

@@ -68,19 +68,15 @@ class HistoryPart(Struct, array_like=True, forbid_unknown_fields=True, tag="hist
 StatePart = NamespacePart | TreePart | HistoryPart | Standing
 
 
-def dump_tree(tree: PrefixTree, most: int | None = None) -> Iterator[TreePart]:
-    """A tree in parts. It may be changed between two of them.
-
-    Args:
-        tree: what is written.
-        most: blocks, or a few more; those used last. None: all.
+def dump_tree(tree: PrefixTree) -> Iterator[TreePart]:
+    """A tree in parts. It may be changed between two of them; the first of them are a tree, too: of what was used last.
 
     Raises:
         StateError: a block's key is neither bytes nor a text nor a number of 64 bits.
     """
     place_of = {tree.root: 0}
     table = _Table()
-    part, written = TreePart([], [], [], [], []), 0
+    part = TreePart([], [], [], [], [])
     for node in tree.nodes():
         if not tree.holds(node):
             continue
@@ -93,10 +89,7 @@ def dump_tree(tree: PrefixTree, most: int | None = None) -> Iterator[TreePart]:
             part.lengths.append(len(new.blocks))
             place_of[new] = len(place_of)
             part.entries += map(table.place, new.blocks, new.weights, repeat(part))
-        if most is not None and written + len(part.entries) >= most:
-            break
         if len(part.entries) >= _PART:
-            written += len(part.entries)
             yield part
             part = TreePart([], [], [], [], [])
     yield part

@@ -82,6 +82,7 @@ async def _forget(call: Call[None]) -> wire.Forgotten:
         audit("namespace forgotten", call.caller, namespace=name_of(namespace), result="refused")
         raise
     talks = _forget_talks(call.tenant, call.query, namespace)
+    _forgotten(call)
     audit("namespace forgotten", call.caller, namespace=name_of(namespace), conversations=talks, result="done")
     return wire.Forgotten(gone, talks)
 
@@ -89,6 +90,7 @@ async def _forget(call: Call[None]) -> wire.Forgotten:
 async def _forget_all(call: Call[None]) -> wire.Forgotten:
     gone = call.tenant.forget()
     talks = _forget_talks(call.tenant, call.query, None)
+    _forgotten(call)
     audit("all namespaces forgotten", call.caller, namespaces=gone, conversations=talks, result="done")
     return wire.Forgotten(gone, talks)
 
@@ -96,6 +98,7 @@ async def _forget_all(call: Call[None]) -> wire.Forgotten:
 async def _forget_talk(call: Call[None]) -> wire.Forgotten:
     namespace = namespace_of(call) if "namespace" in call.path else None
     gone = sum(call.tenant.ledgers.forget(kept, call.path["id"]) for kept in _heads(call.tenant, namespace))
+    _forgotten(call)
     where = None if namespace is None else name_of(namespace)
     audit("conversation forgotten", call.caller, conversation=call.path["id"], namespace=where, result="done")
     return wire.Forgotten(gone)
@@ -105,6 +108,12 @@ def _forget_talks(tenant: Tenant, query: Mapping[str, str], namespace: Namespace
     if query.get("conversations") != "true":
         return 0
     return sum(tenant.ledgers.forget(kept) for kept in _heads(tenant, namespace))
+
+
+def _forgotten(call: Call[None]) -> None:
+    """It shall not stay on disk for long, either."""
+    if call.hub.snapshots is not None:
+        call.hub.snapshots.soon()
 
 
 def _heads(tenant: Tenant, namespace: Namespace | None) -> set[Namespace | None]:
