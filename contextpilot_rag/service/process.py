@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from .life import assemble
+from .logs import configure
 from .server import Server
 from .settings import ServiceSettings
 
@@ -27,6 +28,7 @@ def serve(settings: ServiceSettings, tell: Callable[[str], None]) -> int:
     Raises:
         ContextPilotError: the service cannot be started.
     """
+    configure(settings.log_format, whole=True)
     server = Server(assemble(settings))
     with _signals(server):
         _run(server, lambda: tell(f"contextpilot-rag: ready on {server.address}"))
