@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -24,6 +25,8 @@ from . import problems
 from .problems import Rejected
 from .settings import ServiceSettings
 
+logger = logging.getLogger("contextpilot_rag")
+
 _RUN = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from contextpilot_rag.service.planner import main; main()"
 )
@@ -36,16 +39,7 @@ _REFUSALS = {
 
 
 class PlanBroke(ContextPilotError):
-    """The process ended without a result.
-
-    Args:
-        reason: for who asked for the plan.
-        trace: for the log.
-    """
-
-    def __init__(self, reason: str, trace: str = "") -> None:
-        super().__init__(reason)
-        self.trace = trace
+    """A job ends without a result; the message says why, for who asked for it."""
 
 
 class Child:
@@ -179,7 +173,8 @@ class Child:
             raise await self._broke() from None
         if kind == pipe.BROKEN:
             refusal = msgspec.msgpack.decode(data, type=pipe.Refusal)
-            raise PlanBroke(f"an error of the service's: {refusal.kind}", refusal.detail)
+            logger.error("the process of a plan broke off: %s\n%s", refusal.kind, refusal.detail)
+            raise PlanBroke(f"an error of the service's: {refusal.kind}")
         return data
 
     async def _head(self) -> tuple[bytes, int]:

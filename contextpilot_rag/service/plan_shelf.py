@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ..remote.wire_plan import JobOut, ProgressOut, Status
 from .plan_child import Child, PlanBroke
 from .plan_pipe import Accepted
-from .problems import NotFound, TooMany, Unavailable
+from .problems import NotFound, Rejected, TooMany, Unavailable
 from .settings import ServiceSettings
 from .tenant import Tenant
 
@@ -30,6 +30,7 @@ class Job:
         status: how far it is.
         progress: while it is running.
         reason: why it failed.
+        refusal: why it was not accepted.
         result: JSON.
         size: bytes that are set aside for it.
         fetched: whether the result was.
@@ -45,6 +46,7 @@ class Job:
     status: Status = "queued"
     progress: ProgressOut | None = None
     reason: str | None = None
+    refusal: Rejected | None = None
     result: bytearray | None = None
     size: int = 0
     fetched: bool = False
@@ -140,12 +142,13 @@ class Shelf:
             PlanBroke: there is none.
         """
         most = self._settings.max_plan_body
-        for other in self.of(job.tenant):
-            if self._bytes(job.tenant) + size > most and other.fetched:
-                self.forget(other)
-        if self._bytes(job.tenant) + size > most:
+        jobs = self.of(job.tenant)
+        if sum(other.size for other in jobs if not other.fetched) + size > most:
             raise PlanBroke(f"its result has {size} bytes; a tenant's results may have {most} together")
-        if self._bytes() + size > most * _RESULTS_ALL:
+        for other in jobs:
+            if other.fetched and sum(kept.size for kept in self.of(job.tenant)) + size > most:
+                self.forget(other)
+        if sum(kept.size for kept in self) + size > most * _RESULTS_ALL:
             raise PlanBroke("too many results of others wait to be fetched; try again later")
         job.size = size
 
@@ -165,6 +168,3 @@ class Shelf:
         timer = self._expiring.pop(job.name, None)
         if timer is not None:
             timer.cancel()
-
-    def _bytes(self, tenant: Tenant | None = None) -> int:
-        return sum(job.size for job in self._jobs.values() if tenant is None or tenant is job.tenant)

@@ -27,7 +27,7 @@ from .tenant import Tenant
 
 _CHECK_SECONDS = 120.0  # a batch that is not checked in this time never will be
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("contextpilot_rag")
 
 
 class Plans:
@@ -75,10 +75,6 @@ class Plans:
 
     def states(self) -> dict[str, int]:
         """How many there are in each state."""
-        return dict(Counter(job.status for job in self._shelf))
-
-    def states(self) -> dict[str, int]:
-        """How many jobs there are, by how far they are."""
         return dict(Counter(job.status for job in self._shelf))
 
     @property
@@ -161,7 +157,7 @@ class Plans:
         except asyncio.CancelledError:
             job.status = "cancelled"
         except Exception as error:  # noqa: BLE001  told to who asked, or asks
-            self._fail(job, error, admitted)
+            self._fail(job, error)
         finally:
             await self._end(job)
 
@@ -172,7 +168,7 @@ class Plans:
             job.status = "cancelled"
             self._shelf.forget(job)
         if not admitted.done():
-            admitted.set_exception(Unavailable("the service is ending"))
+            admitted.set_exception(job.refusal or Unavailable("the service is ending"))
 
     async def _admit(self, child: Child, body: bytes) -> pipe.Accepted:
         try:
@@ -219,16 +215,18 @@ class Plans:
 
         return await child.result(report, lambda size: self._shelf.make_room(job, size))
 
-    def _fail(self, job: Job, error: Exception, admitted: asyncio.Future[None]) -> None:
+    def _fail(self, job: Job, error: Exception) -> None:
         job.status = "failed"
-        job.reason = str(error) if isinstance(error, PlanBroke) else "an error of the service's"
-        if isinstance(error, PlanBroke):
-            logger.warning("plan %s failed: %s%s", job.name, error, f"\n{error.trace}" if error.trace else "")
-        elif not isinstance(error, Rejected):
+        if isinstance(error, Rejected):
+            job.refusal = error
+            return
+        ours = not isinstance(error, PlanBroke)
+        job.reason = "an error of the service's" if ours else str(error)
+        job.refusal = Unavailable(f"the plan cannot be checked: {job.reason}")
+        if ours:
             logger.error("plan %s failed", job.name, exc_info=error)
-        if not admitted.done():
-            refused = isinstance(error, Rejected)
-            admitted.set_exception(error if refused else Unavailable(f"the plan cannot be checked: {job.reason}"))
+        else:
+            logger.warning("plan %s failed: %s", job.name, error)
 
     async def _end(self, job: Job) -> None:
         """Have the process gone, and keep the job for a while, if it was accepted."""
