@@ -92,13 +92,20 @@ class Service:
             before = self.sharing.get(corpus)
             if corpus not in sharing or (before is not None and not before <= sharing[corpus]):
                 del self._shared[corpus]
+                self._tell_forgotten("", Namespace(corpus=corpus))
         self.sharing = sharing
 
     def drop(self, names: Sequence[str]) -> None:
         """Forget tenants that are no more."""
         for name in names:
-            self._tenants.pop(name, None)
-            self._own.pop(name, None)
+            gone = (self._tenants.pop(name, None), self._own.pop(name, None))
+            if gone != (None, None):
+                self._tell_forgotten(name, None)
+
+    def _tell_forgotten(self, tenant: str, namespace: Namespace | None) -> None:
+        """What is no more shall not be shown, nor stay on disk for long."""
+        for watcher in self._watchers:
+            watcher.forgot(tenant, namespace)
 
     def _pool_of(self, tenant: str, namespace: Namespace) -> Pool:
         if namespace.corpus and tenant in self.sharing.get(namespace.corpus, ()):

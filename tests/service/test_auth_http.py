@@ -16,8 +16,9 @@ from contextpilot_rag.service.keyfile import TenantEntry, changing, new_key
 
 from .harness import process, serving
 
-A = {"blocks": [{"id": "a", "tokens": 100}, {"id": "b", "tokens": 100}], "namespace": {"corpus": "c"}}
-B = {**A, "blocks": A["blocks"][::-1]}
+_BLOCKS = [{"id": "a", "tokens": 100}, {"id": "b", "tokens": 100}]
+A = {"blocks": _BLOCKS, "namespace": {"corpus": "c"}}
+B = {**A, "blocks": _BLOCKS[::-1]}
 OPERATIONS = [
     ("POST", "/v1/align", A),
     ("POST", "/v1/align/batch", {"requests": [A]}),
@@ -195,10 +196,7 @@ def test_a_running_service_takes_keys_and_loses_them(tmp_path):
         with changing(path) as content:
             content.tenants["acme"].keys.pop(0)
         os.kill(served.popen.pid, signal.SIGHUP)
-        for _ in range(500):
-            if served.ask("GET", "/v1/stats", key=new).status == 200:
-                break
-            time.sleep(0.02)
+        until(lambda: served.ask("GET", "/v1/stats", key=new).status == 200)
         assert served.ask("GET", "/v1/stats", key=old).status == 401
         assert served.ask("POST", "/v1/align", B, new).json()["order"] == [1, 0]  # the tenant is the same
         assert served.stop() == 0
@@ -207,6 +205,33 @@ def test_a_running_service_takes_keys_and_loses_them(tmp_path):
         assert said in log
     for key in (old, new):
         assert key.split("_", 2)[2] not in log
+
+
+def test_what_a_tenant_had_leaves_the_disk_with_it(tmp_path):
+    path, state = tmp_path / "keys.json", tmp_path / "state"
+    acme, globex = add(path, "acme"), add(path, "globex")
+    snapshot = state / "snapshot"
+
+    def holds():
+        return {name for name in ("of-acme", "of-globex") if name.encode() in snapshot.read_bytes()}
+
+    with serving(keys=path, state=state, snapshot_seconds=3600.0) as served:
+        for key, name in ((acme, "of-acme"), (globex, "of-globex")):
+            assert served.ask("POST", "/v1/align", {"blocks": [{"id": name, "tokens": 9}]}, key).status == 200
+        served.ask("DELETE", "/v1/namespaces/::none", key=globex)  # has a snapshot written soon
+        until(lambda: snapshot.exists() and holds() == {"of-acme", "of-globex"})
+        with changing(path) as content:
+            del content.tenants["acme"]
+        served.server.reload()
+        until(lambda: holds() == {"of-globex"})
+
+
+def until(condition):
+    for _ in range(1_000):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError("it never came true")
 
 
 def test_a_file_of_keys_that_is_broken_keeps_the_service_from_starting(tmp_path):

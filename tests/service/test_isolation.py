@@ -250,7 +250,7 @@ def draw(pairs, width, seed):
     return [[f"{rng.getrandbits(128):032x}" for _ in range(width)] for _ in range(2 * pairs)]
 
 
-def told_apart(acme, globex, ask, pairs=2_500, width=15, seed=7):
+def told_apart(acme, globex, ask, pairs=2_000, width=15, seed=7):
     """Probability that no more than chance makes one kind of request faster, by a sign test over interleaved pairs.
 
     A foreign prefix that is hot and one that nobody has are asked in turn, in an order that is drawn for each pair, so
@@ -278,13 +278,13 @@ def told_apart(acme, globex, ask, pairs=2_500, width=15, seed=7):
 @pytest.mark.parametrize("asks", ["align", "predict"])
 @pytest.mark.parametrize("leaky", [False, True])
 def test_a_foreign_prefix_that_is_hot_takes_as_long_as_one_that_nobody_has(asks, leaky):
-    """And the same measurement sees at once where tenants do share an index."""
+    """And the same measurement, with a quarter of the pairs, sees where tenants do share an index."""
     both = service()
     acme, globex = both.tenant("acme"), both.tenant("globex")
     if leaky:
         both._own["globex"] = both.pool("tenant", "acme")
     ask = {"align": lambda tenant, given: tenant.align(given), "predict": lambda tenant, given: tenant.predict(given)}
-    chance = told_apart(acme, globex, ask[asks])
+    chance = told_apart(acme, globex, ask[asks], pairs=500 if leaky else 2_000)
     assert (chance < 1e-6) == leaky, chance
 
 
