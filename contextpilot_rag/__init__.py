@@ -19,6 +19,7 @@ from .expand import expand
 from .index.local import ContextIndex, LocalIndex
 from .pilot import ContextPilot
 from .prompt.prompt import AlignedPrompt
+from .remote.index import RemoteIndex
 from .results import RunReport, RunResult
 from .settings import Settings
 from .types import Alignment, Block, BlockRef, Context, IndexStats, Namespace, OrderBudget, Request, Rule, Usage
@@ -38,6 +39,7 @@ __all__ = [
     "Namespace",
     "OrderBudget",
     "Plan",
+    "RemoteIndex",
     "Request",
     "Rule",
     "RunReport",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from . import asking
 from .batch import Plan
 from .conversation import Conversation
 from .dedup.messages import Messages
@@ -61,6 +62,12 @@ class AsyncContextPilot:
         made._pilot = pilot  # noqa: SLF001
         return made
 
+    async def __aenter__(self) -> AsyncContextPilot:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
     @property
     def blocking(self) -> ContextPilot:
         """The same pilot for code that is not async."""
@@ -86,7 +93,10 @@ class AsyncContextPilot:
         **options: Unpack[RequestOptions],
     ) -> AlignedPrompt:
         """As `ContextPilot.align`."""
-        return await self.apart(self._pilot.align, blocks, question, namespace=namespace, key=key, **options)
+        if asking.awaited(self._pilot.index) is None:
+            return await self.apart(self._pilot.align, blocks, question, namespace=namespace, key=key, **options)
+        prepared = self._pilot.prepare(blocks, question, namespace=namespace, key=key, **options)
+        return await self._pilot.asker.adecide(prepared)
 
     async def plan(
         self,
@@ -147,7 +157,11 @@ class AsyncContextPilot:
         system: str | None = None,
         messages: Messages | None = None,
     ) -> Conversation:
-        """As `ContextPilot.conversation`. Its methods answer at once and are not awaited."""
+        """As `ContextPilot.conversation`. Its methods are not awaited.
+
+        They answer at once, but for the first turn, which asks the index: where that is a service, the event loop can
+        be spared with ``await pilot.apart(conversation.align, blocks, question)``.
+        """
         return self._pilot.conversation(name, namespace=namespace, system=system, messages=messages)
 
     def window(self, size: int = 16, max_wait: float = 0.02, max_overtaken: int | None = None) -> AlignmentWindow:
@@ -168,19 +182,29 @@ class AsyncContextPilot:
         >>> asyncio.run(ask(AsyncContextPilot())).question
         'Where do slices start?'
         """
-        return AlignmentWindow(self._pilot, size, max_wait, max_overtaken)
+        local = isinstance(self._pilot.index, LocalIndex)
+        return AlignmentWindow(self._pilot, size, max_wait, max_overtaken, None if local else self._pilot.asker)
 
     async def observe(self, alignment: Alignment, response: object) -> Usage | None:
         """As `ContextPilot.observe`."""
-        return await self.apart(self._pilot.observe, alignment, response)
+        return await self._pilot.aobserve(alignment, response)
 
     async def forget(self, namespace: Namespace | str | None = None, *, conversations: bool = False) -> None:
         """As `ContextPilot.forget`."""
-        await self.apart(self._pilot.forget, namespace, conversations=conversations)
+        index = asking.awaited(self._pilot.index)
+        if index is None:
+            await self.apart(self._pilot.forget, namespace, conversations=conversations)
+        else:
+            await index.aforget(self._pilot.forget_own(namespace, conversations=conversations))
 
     async def stats(self) -> IndexStats:
         """As `ContextPilot.stats`."""
-        return await self.apart(self._pilot.stats)
+        index = asking.awaited(self._pilot.index)
+        return await self.apart(self._pilot.stats) if index is None else await index.astats()
+
+    async def aclose(self) -> None:
+        """As `ContextPilot.close`."""
+        self._pilot.close()
 
     async def apart(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of a call that may ask the index, which must not keep the event loop waiting.
@@ -188,6 +212,4 @@ class AsyncContextPilot:
         The embedded index answers in a fraction of a millisecond and does no input or output; any other one is asked in
         a thread.
         """
-        if isinstance(self._pilot.index, LocalIndex):
-            return call(*args, **kwargs)
-        return await asyncio.to_thread(call, *args, **kwargs)
+        return await asking.apart(self._pilot.index, call, *args, **kwargs)

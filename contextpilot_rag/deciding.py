@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from .batch import Plan
+from .failing import Failures
 from .index.tree import PrefixTree
-from .index.watch import Watch
+from .index.watch import Report, Watch
 from .prompt.prompt import AlignedPrompt
 from .types import Alignment, Namespace
 
@@ -32,12 +34,34 @@ def plan_prompts(
     requests = [prompt.request for prompt in prepared]
     plan = plan_batch(requests, cached or (lambda _: None), watch=watch, ceiling=ceiling)
     prompts = {id(prompt.request): prompt for prompt in prepared}
-    alignments = tuple([decided(prompts[id(alignment.request)], alignment) for alignment in plan])
-    return Plan(alignments, plan.sources, plan.ceiling_tokens, plan.complete)
+    alignments = []
+    for alignment in plan:
+        prompt = prompts[id(alignment.request)]
+        alignments.append(decided(prompt, alignment, prompt.salt))
+    return Plan(tuple(alignments), plan.sources, plan.ceiling_tokens, plan.complete)
 
 
-def decided(prepared: AlignedPrompt, alignment: Alignment) -> AlignedPrompt:
-    """A prepared prompt with the order that was chosen for its request."""
+def plan_within(
+    prepared: Sequence[AlignedPrompt],
+    cached: Callable[[Namespace], PrefixTree | None] | None,
+    failures: Failures,
+    time_budget: float | None,
+    progress: Report | None,
+    *,
+    ceiling: bool,
+) -> Plan[AlignedPrompt]:
+    """As `plan_prompts`, within so many seconds; if planning breaks, the plan is as retrieved."""
+    ends = None if time_budget is None else time.monotonic() + time_budget
+    watch = Watch(None if ends is None else lambda: time.monotonic() >= ends, progress)
+    try:
+        return plan_prompts(prepared, cached, watch, ceiling=ceiling)
+    except Exception as error:  # noqa: BLE001  fails open: the requests can be sent all the same
+        failures.fail(error)
+        return Plan(tuple(prepared), (-1,) * len(prepared), None, complete=False)
+
+
+def decided(prepared: AlignedPrompt, alignment: Alignment, salt: str | None) -> AlignedPrompt:
+    """A prepared prompt with the order that was chosen for its request, and the cache salt that goes with it."""
     return replace(
         prepared,
         order=alignment.order,
@@ -46,4 +70,5 @@ def decided(prepared: AlignedPrompt, alignment: Alignment) -> AlignedPrompt:
         retrieved_cached_tokens=alignment.retrieved_cached_tokens,
         rule=alignment.rule,
         ticket=alignment.ticket,
+        salt=salt,
     )

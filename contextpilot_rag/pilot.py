@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .asking import Asker
 from .batch import Plan
+from .choosing import chosen_index
 from .conversation import Conversation, left_out, opened, store_for
-from .deciding import decided, plan_prompts
+from .deciding import plan_within
 from .dedup.messages import Messages
 from .engines.usage import usage_of
 from .errors import InputError, SettingsError
 from .failing import Failures
-from .identity import block_key, cache_salt
-from .index.local import ContextIndex, LocalIndex
-from .index.sound import sound
-from .index.watch import Report, Watch
+from .identity import block_key
+from .index.local import ContextIndex
+from .index.watch import Report
 from .intake import BlockLike, ContextLike, distinct, keyed_contexts, namespace_of
 from .prompt.prompt import AlignedPrompt
 from .results import RunReport
@@ -39,7 +40,8 @@ class ContextPilot:
     """Aligns the blocks of each request to what the engine has cached.
 
     Args:
-        index: "embedded", or any `ContextIndex` (to share one between pilots).
+        index: "embedded"; or the address of a service that several processes share, http://HOST:PORT or
+            https://HOST:PORT; or any `ContextIndex` (to share one between pilots).
         namespace: what may share cached prefixes; a string is a tenant. The default shares with everybody.
         tokenizer: counts tokens: a callable from text to int, or an object with ``encode``. None: an estimate that
             learns from what the engine reports.
@@ -70,11 +72,27 @@ class ContextPilot:
         if settings is not None and not isinstance(settings, Settings):
             raise SettingsError(f"settings must be a Settings object, not {type(settings).__name__}")
         self.settings = Settings.from_env(**options) if settings is None else settings.with_(**options)
-        self.index = self._index(index)
         self._namespace = namespace_of(namespace)
         self._tokens = TokenCounter(tokenizer)
         self._conversations = store_for(self.settings, time.monotonic)
         self._failures = Failures(raises=self.settings.on_error == "raise")
+        self._made, chosen = chosen_index(index, self.settings, options)
+        self.asker = Asker(chosen, self._failures, self.settings.salt_secret)
+
+    def __enter__(self) -> ContextPilot:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def index(self) -> ContextIndex:
+        """What decides the orders."""
+        return self.asker.index
+
+    @index.setter
+    def index(self, index: ContextIndex) -> None:
+        self.asker.index = index
 
     @property
     def failures(self) -> int:
@@ -142,17 +160,14 @@ class ContextPilot:
             question=question,
             hint_wanted=settings.order_hint,
             echo=settings.echo,
-            salt=cache_salt(space, settings.salt_secret),
+            salt=self.asker.salt(space),
             chunks=settings.dedup == "blocks+chunks",
             exact=not settings.normalise,
         )
 
     def decide(self, prepared: AlignedPrompt) -> AlignedPrompt:
         """The second half of `align`: choose the order and take the request as about to be sent."""
-        alignment = self._aligned(prepared.request)
-        if alignment is None:
-            return prepared
-        return decided(prepared, alignment)
+        return self.asker.decide(prepared)
 
     def plan(
         self,
@@ -172,7 +187,8 @@ class ContextPilot:
         Args:
             contexts: by your own keys, which come back as ``alignment.request.key``; or one after another, then the
                 keys are 0, 1, 2, ... Each is a `Context`, or blocks as `align` takes them.
-            index: start from what it believes to be cached, such as ``pilot.index``. None: from an empty cache.
+            index: start from what it believes to be cached, such as ``pilot.index``. None: from an empty cache, as if
+                it fails.
             namespace: of the whole batch; None: the pilot's.
             time_budget: seconds. All of them are used, and the best plan found by then is returned. None: as long as it
                 takes, about a millisecond for each context.
@@ -184,7 +200,7 @@ class ContextPilot:
             InvalidBlock: something that is no context; the message says which.
             ConflictingBlocks: one id with two texts in a context.
             SettingsError: an unknown setting, or a value it cannot have.
-            IndexFailed: planning broke, and ``on_error="raise"`` was asked for. Otherwise the plan is as retrieved.
+            IndexFailed: something broke, and ``on_error="raise"`` was asked for. Otherwise the plan is as retrieved.
 
         >>> pilot = ContextPilot()
         >>> plan = pilot.plan({"q1": ["Slices.", "Steps."], "q2": ["Copies."], "q3": ["Steps.", "Sets."]}, min_gain=0)
@@ -196,13 +212,14 @@ class ContextPilot:
         if time_budget is not None and not (isinstance(time_budget, int | float) and 0 <= time_budget < inf):
             raise SettingsError(f"time_budget must be a number of seconds, 0 or more, not {short(time_budget)}")
         prepared = []
+        self.asker.salt(self._namespace if namespace is None else namespace_of(namespace), ask=True)
         for key, context in keyed_contexts(contexts):
             try:
                 prepared.append(self.prepare(context, namespace=namespace, key=key, **options))
             except InputError as error:
                 hint = " (with a question: Context(blocks, question))" if isinstance(context, tuple) else ""
                 raise type(error)(f"context {short(key)}: {error}{hint}") from None
-        return self._planned(prepared, index, time_budget, ceiling, progress)
+        return plan_within(prepared, self.asker.believed(index), self._failures, time_budget, progress, ceiling=ceiling)
 
     async def run(  # noqa: PLR0913  all but two by name
         self,
@@ -249,7 +266,7 @@ class ContextPilot:
         <RunReport: 2 requests, 40.9% of 235 prompt tokens cached>
         """
         chosen = RunOptions(concurrency, system, model, results, retries, give_up_after, progress, options)
-        return await send_plan(plan, client, chosen, self.index, self.observe, self._failures.fail)
+        return await send_plan(plan, client, chosen, self.asker, self.aobserve)
 
     def conversation(
         self,
@@ -286,11 +303,7 @@ class ContextPilot:
 
     def predict(self, prepared: AlignedPrompt) -> int:
         """Tokens of a prepared request that would be cached if it were sent now. Nothing is taken as sent."""
-        try:
-            return int(self.index.predict(prepared.request))
-        except Exception as error:  # noqa: BLE001  fails open, always: it is only about who goes first
-            self._failures.note(error)
-            return 0
+        return self.asker.predict(prepared)
 
     def observe(self, alignment: Alignment, response: object) -> Usage | None:
         """Learn from the engine's answer what was really cached, and how it counts tokens.
@@ -305,32 +318,32 @@ class ContextPilot:
         Raises:
             InputError: the first argument is no alignment.
         """
-        if not isinstance(alignment, Alignment):
-            raise InputError(f"observe takes what align returned, not {type(alignment).__name__}")
-        usage = usage_of(response)
-        if usage is None:
-            return None
-        if isinstance(alignment, AlignedPrompt) and usage.prompt_tokens:
-            self._tokens.calibrate(alignment.sent.prompt_bytes, usage.prompt_tokens)
-        try:
-            self.index.observe(alignment, usage)
-        except Exception as error:  # noqa: BLE001  fails open: an answer is there, it must reach the caller
-            self._failures.fail(error)
+        usage = self._reported(alignment, response)
+        if usage is not None:
+            self.asker.observe(alignment, usage)
+        return usage
+
+    async def aobserve(self, alignment: Alignment, response: object) -> Usage | None:
+        """As `observe`, awaiting an index that is elsewhere."""
+        usage = self._reported(alignment, response)
+        if usage is not None:
+            await self.asker.aobserve(alignment, usage)
         return usage
 
     def extra_body(self, namespace: Namespace | str | None = None) -> dict[str, Any]:
         """What every request of a namespace carries as ``extra_body``: its ``cache_salt``, if it has one.
 
-        For those who configure their client once; prompts have it as ``prompt.extra_body``.
+        For those who configure their client once; prompts have it as ``prompt.extra_body``. A service is asked for it.
 
         Raises:
             SettingsError: a namespace that is none.
+            IndexFailed: the service did not say, and ``on_error="raise"`` was asked for.
 
         >>> sorted(ContextPilot().extra_body("tenant-1"))
         ['cache_salt']
         """
         space = self._namespace if namespace is None else namespace_of(namespace)
-        salt = cache_salt(space, self.settings.salt_secret)
+        salt = self.asker.salt(space, ask=True)
         return {} if salt is None else {"cache_salt": salt}
 
     def failed_open(self, error: Exception) -> None:
@@ -347,25 +360,36 @@ class ContextPilot:
         Args:
             namespace: which; None: all.
             conversations: drop these, too. An engine's restart is nothing to them.
+
+        Raises:
+            IndexFailed: the index is a service, and did not say that it has forgotten.
         """
+        self.index.forget(self.forget_own(namespace, conversations=conversations))
+
+    def forget_own(self, namespace: Namespace | str | None, *, conversations: bool) -> Namespace | None:
+        """The part of `forget` that does not ask the index; gives what the index is to forget."""
         space = None if namespace is None else namespace_of(namespace)
         if conversations:
             self._conversations.forget(space)
-        self.index.forget(space)
+        return space
 
     def stats(self) -> IndexStats:
-        """The index's counts."""
+        """The index's counts. One that is a service may not say: IndexFailed."""
         return self.index.stats()
 
-    def _index(self, index: str | ContextIndex) -> ContextIndex:
-        if not isinstance(index, str) and callable(getattr(index, "align", None)):
-            return index
-        if index == "embedded":
-            chosen = self.settings
-            return LocalIndex(
-                chosen.capacity_tokens, chosen.max_blocks, chosen.max_namespaces, history=chosen.history_requests
-            )
-        raise SettingsError(f"unknown index {index!r}: give 'embedded' or an object that is a ContextIndex")
+    def close(self) -> None:
+        """End the connections of an index that this pilot made; it makes new ones if it is used again."""
+        if self._made is not None:
+            self._made.close()
+
+    def _reported(self, alignment: Alignment, response: object) -> Usage | None:
+        """What an answer reports; token estimates are corrected by it."""
+        if not isinstance(alignment, Alignment):
+            raise InputError(f"observe takes what align returned, not {type(alignment).__name__}")
+        usage = usage_of(response)
+        if usage is not None and isinstance(alignment, AlignedPrompt) and usage.prompt_tokens:
+            self._tokens.calibrate(alignment.sent.prompt_bytes, usage.prompt_tokens)
+        return usage
 
     def _weight(self, text: str, name: bytes) -> int:
         try:
@@ -373,27 +397,3 @@ class ContextPilot:
         except Exception as error:  # noqa: BLE001  fails open: somebody else's tokenizer, and an estimate will do
             self._failures.fail(error)
             return self._tokens.estimate(text)
-
-    def _aligned(self, request: Request) -> Alignment | None:
-        """The index's answer, or None if there is none that can be used."""
-        try:
-            return sound(self.index.align(request), request)
-        except Exception as raised:  # noqa: BLE001  the one place where the index's failures end
-            self._failures.fail(raised)
-            return None
-
-    def _planned(
-        self,
-        prepared: Sequence[AlignedPrompt],
-        index: ContextIndex | None,
-        time_budget: float | None,
-        ceiling: bool,
-        progress: Report | None,
-    ) -> Plan[AlignedPrompt]:
-        ends = None if time_budget is None else time.monotonic() + time_budget
-        watch = Watch(None if ends is None else lambda: time.monotonic() >= ends, progress)
-        try:
-            return plan_prompts(prepared, None if index is None else index.tree, watch, ceiling=ceiling)
-        except Exception as error:  # noqa: BLE001  fails open: the requests can be sent all the same
-            self._failures.fail(error)
-            return Plan(tuple(prepared), (-1,) * len(prepared), None, complete=False)

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from .asking import Asker
 from .batch import Plan
 from .engines.endpoint import Answer, AsyncEndpoint
 from .errors import EngineBrokeOff, EngineError, EngineRefused, EngineUnreachable, SettingsError
-from .index.local import ContextIndex
 from .prompt.prompt import AlignedPrompt
 from .results import ResultsFile, RunReport, RunResult, fingerprints
 from .run_options import RunOptions
@@ -37,9 +37,8 @@ async def send_plan(
     plan: Plan[AlignedPrompt],
     client: Client,
     how: RunOptions,
-    index: ContextIndex,
-    observe: Callable[[Alignment, Usage | None], object],
-    failed: Callable[[Exception], None],
+    asker: Asker,
+    observe: Callable[[Alignment, Usage | None], Awaitable[object]],
 ) -> RunReport:
     """Send a plan.
 
@@ -47,15 +46,14 @@ async def send_plan(
         plan: what `ContextPilot.plan` returned.
         client: where to send it.
         how: see `ContextPilot.run`.
-        index: is told of each request when it goes out.
+        asker: the index is told of each request when it goes out.
         observe: is told what the engine reported for it.
-        failed: is told what went wrong with the index.
 
     Raises:
         SettingsError, ResultsError, EngineError: as for `ContextPilot.run`.
     """
     _check_plan(plan, how)
-    sent = _teller(index, failed)
+    sent = _teller(asker)
     endpoint, borrowed = _endpoint(client, how.model)
     try:
         if how.results is None or not len(plan):
@@ -77,8 +75,8 @@ class _Run:
         plan: Plan[AlignedPrompt],
         how: RunOptions,
         endpoint: AsyncEndpoint,
-        sent: Callable[[Alignment], None],
-        observe: Callable[[Alignment, Usage | None], object],
+        sent: Callable[[Alignment], Awaitable[None]],
+        observe: Callable[[Alignment, Usage | None], Awaitable[object]],
         file: ResultsFile | None = None,
     ) -> None:
         self._plan = plan
@@ -134,7 +132,7 @@ class _Run:
 
     async def _send(self, position: int) -> None:
         prompt = self._plan[position]
-        self._sent(prompt)
+        await self._sent(prompt)
         messages, options = prompt.messages(self._how.system), self._how.options_for(prompt)
         attempts = 0
 
@@ -155,7 +153,7 @@ class _Run:
         if self._file is not None:
             self._file.append(result)
         if failure is None:
-            self._observe(prompt, result.usage)
+            await self._observe(prompt, result.usage)
         self._progress(result)
         self._count(failure)
 
@@ -206,19 +204,19 @@ def _sources(plan: Plan[AlignedPrompt], remaining: Sequence[int]) -> dict[int, i
     return sources
 
 
-def _teller(index: ContextIndex, failed: Callable[[Exception], None]) -> Callable[[Alignment], None]:
+def _teller(asker: Asker) -> Callable[[Alignment], Awaitable[None]]:
     """Tells an index of requests as they go out. One that cannot be told, being older, fails once for all of them."""
     able = True
 
-    def tell(alignment: Alignment) -> None:
+    async def tell(alignment: Alignment) -> None:
         nonlocal able
         if not able:
             return
         try:
-            index.sent(alignment)
+            await asker.asent(alignment)
         except Exception as error:  # noqa: BLE001  fails open: the request can be sent all the same
-            able = hasattr(index, "sent")
-            failed(error)
+            able = hasattr(asker.index, "sent")
+            asker.failures.fail(error)
 
     return tell
 

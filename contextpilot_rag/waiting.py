@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from .errors import SettingsError
+from .index.local import LocalIndex
 from .index.window import Window
 from .intake import BlockLike
 from .prompt.aligner import Aligner
@@ -17,6 +18,9 @@ from .types import Namespace
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+_RECENT_BLOCKS = 10_000
+_RECENT_NAMESPACES = 100
+
 
 class Decider(Aligner, Protocol):
     """The two halves of `ContextPilot.align`, and the question in between."""
@@ -26,14 +30,27 @@ class Decider(Aligner, Protocol):
         ...
 
 
+class AwaitedDecider(Protocol):
+    """The same, where the index is elsewhere."""
+
+    async def adecide(self, prepared: AlignedPrompt) -> AlignedPrompt:
+        """Choose the order of a prepared request and take it as about to be sent."""
+        ...
+
+    async def apredict(self, prepared: AlignedPrompt) -> int:
+        """How much of it is cached now."""
+        ...
+
+
 class _Turn:
-    """A request that waits, and the future that its caller waits for."""
+    """A request that waits, the future that its caller waits for, and what was cached of it when it came."""
 
-    __slots__ = ("future", "prepared")
+    __slots__ = ("cached", "future", "prepared")
 
-    def __init__(self, prepared: AlignedPrompt, future: asyncio.Future[AlignedPrompt]) -> None:
+    def __init__(self, prepared: AlignedPrompt, future: asyncio.Future[AlignedPrompt], cached: int = 0) -> None:
         self.prepared = prepared
         self.future = future
+        self.cached = cached
 
 
 class AlignmentWindow:
@@ -47,23 +64,40 @@ class AlignmentWindow:
         size: how many wait before one has to go.
         max_wait: seconds that a request waits at most.
         max_overtaken: how often a request may be overtaken; None: four times the size.
+        elsewhere: decides instead, where that is to be awaited. It is asked for each request once how much of it is
+            cached, when it comes; what later turns make of that, the window works out itself.
     """
 
-    def __init__(self, pilot: Decider, size: int, max_wait: float, max_overtaken: int | None = None) -> None:
+    def __init__(
+        self,
+        pilot: Decider,
+        size: int,
+        max_wait: float,
+        max_overtaken: int | None = None,
+        elsewhere: AwaitedDecider | None = None,
+    ) -> None:
         self._pilot = pilot
         if max_wait is None:
             raise SettingsError("a window of waiting requests needs a max_wait, in seconds")
         self._window: Window[_Turn] = Window(size, max_overtaken, max_wait)
         self._timer: asyncio.TimerHandle | None = None
+        self._elsewhere = elsewhere
+        self._recent = LocalIndex(max_blocks=_RECENT_BLOCKS, max_namespaces=_RECENT_NAMESPACES)
+        self._releasing: asyncio.Task[None] | None = None
+        self._leaving = False
 
     async def __aenter__(self) -> AlignmentWindow:
+        self._leaving = False
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        while len(self._window):
-            self._release()
+        self._leaving = True
+        self._go()
+        if self._releasing is not None:
+            await self._releasing
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
 
     def __len__(self) -> int:
         """How many wait."""
@@ -80,22 +114,31 @@ class AlignmentWindow:
     ) -> AlignedPrompt:
         """As `ContextPilot.align`, after waiting for this request's turn. Who is cancelled gives up the turn."""
         prepared = self._pilot.prepare(blocks, question, namespace=namespace, key=key, **options)
+        cached = 0 if self._elsewhere is None else await self._elsewhere.apredict(prepared)
         loop = asyncio.get_running_loop()
-        turn = _Turn(prepared, loop.create_future())
+        turn = _Turn(prepared, loop.create_future(), cached)
         self._window.add(turn, loop.time())
-        if self._window.full:
-            self._release()
-        self._wake_at_due()
+        self._go()
         try:
             return await turn.future
         except asyncio.CancelledError:
             self._window.discard(turn)
             raise
 
+    def _go(self) -> None:
+        """Release whoever has to go now, and see to it that the others are released when they are due."""
+        loop = asyncio.get_running_loop()
+        if self._elsewhere is None:
+            while self._somebody_goes():
+                self._release()
+        elif self._releasing is None and self._somebody_goes():
+            self._releasing = loop.create_task(self._release_elsewhere(self._elsewhere))
+        due = self._window.due_at()
+        if due is not None and self._timer is None and self._releasing is None:
+            self._timer = loop.call_at(due, self._at_due)
+
     def _release(self) -> None:
-        turn = self._window.pop(
-            lambda waiting: self._pilot.predict(waiting.prepared), asyncio.get_running_loop().time()
-        )
+        turn = self._window.pop(lambda waiting: self._pilot.predict(waiting.prepared), self._now())
         if turn.future.done():  # given up a moment ago
             return
         try:
@@ -103,14 +146,37 @@ class AlignmentWindow:
         except Exception as error:  # noqa: BLE001  it belongs to the one who asked, not to whose arrival triggered it
             turn.future.set_exception(error)
 
-    def _release_due(self) -> None:
-        self._timer = None
-        now = asyncio.get_running_loop().time()
-        while (due := self._window.due_at()) is not None and due <= now:
-            self._release()
-        self._wake_at_due()
+    async def _release_elsewhere(self, elsewhere: AwaitedDecider) -> None:
+        """Release one after another: each one's order depends on those before it."""
+        while self._somebody_goes():
+            turn = self._window.pop(self._cached, self._now())
+            if turn.future.done():
+                continue
+            decided: AlignedPrompt | Exception
+            try:
+                decided = await elsewhere.adecide(turn.prepared)
+                self._recent.sent(decided)
+            except Exception as error:  # noqa: BLE001  it belongs to the one who asked
+                decided = error
+            if turn.future.done():
+                continue
+            if isinstance(decided, Exception):
+                turn.future.set_exception(decided)
+            else:
+                turn.future.set_result(decided)
+        self._releasing = None
+        self._go()
 
-    def _wake_at_due(self) -> None:
+    def _at_due(self) -> None:
+        self._timer = None
+        self._go()
+
+    def _somebody_goes(self) -> bool:
         due = self._window.due_at()
-        if due is not None and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_at(due, self._release_due)
+        return due is not None and (self._leaving or self._window.full or due <= self._now())
+
+    def _cached(self, turn: _Turn) -> int:
+        return max(turn.cached, self._recent.predict(turn.prepared.request))
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()

@@ -131,15 +131,29 @@ class Broken(LocalIndex):
         raise RuntimeError("no tree today")
 
 
-def test_a_broken_index_gives_a_plan_as_retrieved():
+def test_an_index_that_does_not_say_what_it_has_gives_a_plan_from_an_empty_cache():
     pilot = ContextPilot(order="throughput")
-    plan = pilot.plan({"x": [A, B], "y": [B, C]}, index=Broken())
+    contexts = {"x": [A, B], "y": [B, C]}
+    plan, same = pilot.plan(contexts, index=Broken()), pilot.plan(contexts)
+    assert [(one.request.key, one.order) for one in plan] == [(one.request.key, one.order) for one in same]
+    assert pilot.failures == 1
+    with pytest.raises(IndexFailed, match="no tree today"):
+        ContextPilot(on_error="raise").plan([[A]], index=Broken())
+
+
+def test_planning_that_breaks_gives_a_plan_as_retrieved(monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("no plan today")
+
+    monkeypatch.setattr("contextpilot_rag.index.plan.plan_batch", broken)
+    pilot = ContextPilot(order="throughput")
+    plan = pilot.plan({"x": [A, B], "y": [B, C]})
     assert keys(plan) == ["x", "y"]
     assert plan.changed == 0
     assert not plan.complete
     assert pilot.failures == 1
-    with pytest.raises(IndexFailed, match="no tree today"):
-        ContextPilot(on_error="raise").plan([[A]], index=Broken())
+    with pytest.raises(IndexFailed, match="no plan today"):
+        ContextPilot(on_error="raise").plan([[A]])
 
 
 def test_async_plans_are_the_same():

@@ -1,0 +1,194 @@
+"""Asking: what a pilot asks of its index, blocking or awaited. The one place where the index's failures end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+
+from .deciding import decided
+from .failing import Failures
+from .identity import cache_salt
+from .index.local import ContextIndex, LocalIndex
+from .index.sound import sound
+from .index.tree import PrefixTree
+from .prompt.prompt import AlignedPrompt
+from .types import Alignment, IndexStats, Namespace, Request, Usage
+
+if TYPE_CHECKING:
+    from typing_extensions import ParamSpec
+
+    P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class AwaitedIndex(ContextIndex, Protocol):
+    """A `ContextIndex` that can be awaited, too: each method once more, its name beginning with an "a"."""
+
+    async def aalign(self, request: Request) -> Alignment:
+        """As `align`."""
+        ...
+
+    async def apredict(self, request: Request) -> int:
+        """As `predict`."""
+        ...
+
+    async def asent(self, alignment: Alignment) -> None:
+        """As `sent`."""
+        ...
+
+    async def aobserve(self, alignment: Alignment, usage: Usage) -> None:
+        """As `observe`."""
+        ...
+
+    async def aforget(self, namespace: Namespace | None = None) -> None:
+        """As `forget`."""
+        ...
+
+    async def astats(self) -> IndexStats:
+        """As `stats`."""
+        ...
+
+
+class SaltingIndex(ContextIndex, Protocol):
+    """A `ContextIndex` that says which cache salts the engine's requests carry."""
+
+    def cache_salt(self, namespace: Namespace, otherwise: str | None, *, ask: bool = False) -> str | None:
+        """The salt of a namespace as far as it is known; ``otherwise`` is what the pilot would take by itself."""
+        ...
+
+
+_AWAITED = ("aalign", "apredict", "asent", "aobserve", "aforget", "astats")
+
+
+def awaited(index: ContextIndex) -> AwaitedIndex | None:
+    """The index, if it can be awaited."""
+    able = all(callable(getattr(index, name, None)) for name in _AWAITED)
+    return cast("AwaitedIndex", index) if able else None
+
+
+async def apart(index: ContextIndex, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """The result of a call that asks an index, which must not keep the event loop waiting.
+
+    The embedded index answers in a fraction of a millisecond and does no input or output; any other one is asked in a
+    thread.
+    """
+    if isinstance(index, LocalIndex):
+        return call(*args, **kwargs)
+    return await asyncio.to_thread(call, *args, **kwargs)
+
+
+class Asker:
+    """Asks an index, and fails open.
+
+    Args:
+        index: that is asked.
+        failures: counts, and raises where that was asked for.
+        salt_secret: what cache salts are derived with, where the index has none of its own.
+    """
+
+    def __init__(self, index: ContextIndex, failures: Failures, salt_secret: str) -> None:
+        self.index = index
+        self.failures = failures
+        self._salt_secret = salt_secret
+
+    def decide(self, prepared: AlignedPrompt) -> AlignedPrompt:
+        """The prompt in the order that the index chose; or as it is, if there is no answer that can be used."""
+        try:
+            answer = sound(self.index.align(prepared.request), prepared.request)
+        except Exception as raised:  # noqa: BLE001  fails open
+            self.failures.fail(raised)
+            return prepared
+        return decided(prepared, answer, self.salt(prepared.request.namespace))
+
+    async def adecide(self, prepared: AlignedPrompt) -> AlignedPrompt:
+        """As `decide`."""
+        index = awaited(self.index)
+        if index is None:
+            return await apart(self.index, self.decide, prepared)
+        try:
+            answer = sound(await index.aalign(prepared.request), prepared.request)
+        except Exception as raised:  # noqa: BLE001  fails open
+            self.failures.fail(raised)
+            return prepared
+        return decided(prepared, answer, self.salt(prepared.request.namespace))
+
+    def predict(self, prepared: AlignedPrompt) -> int:
+        """Tokens that would be cached; 0 if it is not known."""
+        try:
+            return int(self.index.predict(prepared.request))
+        except Exception as error:  # noqa: BLE001  fails open, always: it is only about who goes first
+            self.failures.note(error)
+            return 0
+
+    async def apredict(self, prepared: AlignedPrompt) -> int:
+        """As `predict`."""
+        index = awaited(self.index)
+        if index is None:
+            return await apart(self.index, self.predict, prepared)
+        try:
+            return int(await index.apredict(prepared.request))
+        except Exception as error:  # noqa: BLE001  fails open, always
+            self.failures.note(error)
+            return 0
+
+    def observe(self, alignment: Alignment, usage: Usage) -> None:
+        """Report what the engine said."""
+        try:
+            self.index.observe(alignment, usage)
+        except Exception as error:  # noqa: BLE001  fails open: an answer is there, it must reach the caller
+            self.failures.fail(error)
+
+    async def aobserve(self, alignment: Alignment, usage: Usage) -> None:
+        """As `observe`."""
+        index = awaited(self.index)
+        if index is None:
+            await apart(self.index, self.observe, alignment, usage)
+            return
+        try:
+            await index.aobserve(alignment, usage)
+        except Exception as error:  # noqa: BLE001  fails open
+            self.failures.fail(error)
+
+    async def asent(self, alignment: Alignment) -> None:
+        """Tell of an order that was chosen elsewhere. What fails is raised."""
+        index = awaited(self.index)
+        if index is None:
+            await apart(self.index, self.index.sent, alignment)
+        else:
+            await index.asent(alignment)
+
+    def salt(self, namespace: Namespace, *, ask: bool = False) -> str | None:
+        """The engine's cache salt for a namespace.
+
+        Args:
+            namespace: whose.
+            ask: ask an index that derives salts itself, if it has not said yet.
+        """
+        own = cache_salt(namespace, self._salt_secret)
+        salting = cast("SaltingIndex", self.index)
+        if not callable(getattr(salting, "cache_salt", None)):
+            return own
+        if ask:
+            try:
+                return salting.cache_salt(namespace, own, ask=True)
+            except Exception as error:  # noqa: BLE001  fails open
+                self.failures.fail(error)
+        return salting.cache_salt(namespace, own)
+
+    def believed(self, index: ContextIndex | None) -> Callable[[Namespace], PrefixTree | None] | None:
+        """What an index believes to be cached, for a plan; one that fails is not asked for the next namespace."""
+        if index is None:
+            return None
+        able = True
+
+        def tree(namespace: Namespace) -> PrefixTree | None:
+            nonlocal able
+            try:
+                return index.tree(namespace) if able else None
+            except Exception as error:  # noqa: BLE001  fails open: the plan starts from an empty cache
+                able = False
+                self.failures.fail(error)
+                return None
+
+        return tree
