@@ -27,6 +27,8 @@ _WITH_CONVERSATIONS = (
     "Whether conversations are forgotten, too: their next turns are given every block in full.",
 )
 
+_HEAD = ("query", {"type": "string", "maxLength": wire.MAX_FIELD, "default": ""}, "Empty: any.")
+
 _NAMESPACE = wire.NamespaceIn(model="qwen3-8b", corpus="handbook")
 _KNOWN = wire.NamespaceOut(
     ":qwen3-8b:handbook", _NAMESPACE, "5mU0l8mS2Qx0bS0lq3m9n1X4v7r2c6t8y5z1w3e9k0Q", 8_000, 2_100_000
@@ -77,7 +79,8 @@ async def _show(call: Call[None]) -> wire.NamespaceOut:
 async def _forget(call: Call[None]) -> wire.Forgotten:
     namespace = namespace_of(call)
     try:
-        gone = call.tenant.forget(namespace, operator=call.caller.operator)
+        told = replace(namespace, head=call.query.get("head", ""))
+        gone = call.tenant.forget(told, operator=call.caller.operator)
     except Forbidden:
         audit("namespace forgotten", call.caller, namespace=name_of(namespace), result="refused")
         raise
@@ -173,12 +176,13 @@ OPERATIONS = (
     ),
     _forgetting(
         "/v1/namespaces/{namespace}",
-        "Forget what is believed to be cached for a namespace, under any head.",
+        "Forget what is believed to be cached for a namespace, under any head or the one given.",
         _forget,
         Rejected,
         Forbidden,
         Unusable,
         namespace=NAMESPACE,
+        head=_HEAD,
         conversations=_WITH_CONVERSATIONS,
     ),
     _forgetting(
