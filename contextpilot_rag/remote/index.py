@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 CONNECTIONS = 32
 TIMEOUT = 0.05
 PATIENCE = 10.0
+_MOST_BLOCKS = 1_000_000
 _MOST_SALTS = 4_096
 _MOST_TICKETS = 4_096
 
@@ -215,9 +216,16 @@ class RemoteIndex:
         """As `stats`."""
         return await self._own().calls.aask(questions.stats())
 
-    def tree(self, namespace: Namespace) -> PrefixTree | None:  # noqa: ARG002
-        """A copy of what the service believes to be cached for a namespace; None: it does not say."""
-        return None
+    def tree(self, namespace: Namespace) -> PrefixTree | None:
+        """A copy of what the service believes to be cached for a namespace; None: nothing is known of it.
+
+        Of a large one, the million blocks used last. A block whose key is neither bytes nor a short text stands there
+        by the hash that it goes by over the wire, and is not found.
+
+        Raises:
+            IndexFailed, InputError: as for `align`.
+        """
+        return self._own().calls.ask(questions.tree(namespace, _MOST_BLOCKS))
 
     def cache_salt(self, namespace: Namespace, otherwise: str | None, *, ask: bool = False) -> str | None:
         """The engine's cache salt for a namespace, which only the service can derive; it comes with each alignment.

@@ -8,7 +8,7 @@ from ..errors import InputError
 from ..types import BlockRef, short
 from .wire import BlockIn
 
-_LONGEST_ID = 256  # characters; longer ones go by their hash, whatever the service would take
+_LONGEST_ID = 64  # characters; longer ones go by their hash, as they would in the service
 
 
 def block_in(block: BlockRef) -> BlockIn:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
-from ..errors import IndexFailed, InputError
+from ..errors import IndexFailed, InputError, StateError
 from ..index.sound import sound
 from ..types import Alignment, IndexStats, Namespace, Request, Rule, Usage
 from . import wire
 from .keys import block_in
 from .names import segment_of
+
+if TYPE_CHECKING:
+    from ..index.tree import PrefixTree
 
 T = TypeVar("T")
 
@@ -136,11 +140,29 @@ def forget(namespace: Namespace | None, conversations: bool) -> Question[None]:
         InputError: it cannot be sent.
     """
     path = "/v1/namespaces" if namespace is None else f"/v1/namespaces/{_segment(namespace)}"
-    query = [] if namespace is None or not namespace.head else [f"head={_quoted(namespace.head)}"]
+    query = _head(namespace)
     if conversations:
         query.append("conversations=true")
-    path = f"{path}?{'&'.join(query)}" if query else path
-    return Question("DELETE", path, None, lambda _: None, _nothing, patient=True)
+    return Question("DELETE", _with_query(path, query), None, lambda _: None, _nothing, patient=True)
+
+
+def tree(namespace: Namespace, blocks: int) -> Question[PrefixTree | None]:
+    """What is believed to be cached for a namespace; None where nothing is known.
+
+    Raises:
+        InputError: it cannot be sent.
+    """
+
+    def read(body: bytes) -> PrefixTree | None:
+        from .wire_tree import decoded_tree
+
+        try:
+            return decoded_tree(body)
+        except StateError as error:
+            raise IndexFailed(f"its answer cannot be read: {error}") from None
+
+    path = _with_query(f"/v1/namespaces/{_segment(namespace)}/tree", [*_head(namespace), f"blocks={blocks}"])
+    return Question("GET", path, None, read, _nothing, patient=True)
 
 
 def stats() -> Question[IndexStats]:
@@ -212,18 +234,18 @@ def _namespace(namespace: Namespace) -> wire.NamespaceIn:
 def _segment(namespace: Namespace) -> str:
     _namespace(namespace)
     try:
+        namespace.head.encode("utf-8")
         return segment_of(namespace)
     except UnicodeEncodeError as error:
         raise InputError(f"the namespace cannot be sent to a service: {error}") from None
 
 
-def _quoted(text: str) -> str:
-    from urllib.parse import quote
+def _head(namespace: Namespace | None) -> list[str]:
+    return [] if namespace is None or not namespace.head else [f"head={quote(namespace.head, safe='')}"]
 
-    try:
-        return quote(text, safe="")
-    except UnicodeEncodeError as error:
-        raise InputError(f"the namespace cannot be sent to a service: {error}") from None
+
+def _with_query(path: str, query: list[str]) -> str:
+    return f"{path}?{'&'.join(query)}" if query else path
 
 
 def _nothing() -> None:
