@@ -13,8 +13,8 @@ from .body import Receive, read
 from .heads import check_json, length_of
 from .hub import Hub, State
 from .operation import Answer, Call, Operation
+from .parameters import Parameters
 from .problems import Forbidden, Malformed, Unavailable, Unusable
-from .query import Query
 
 
 class Endpoint:
@@ -30,7 +30,7 @@ class Endpoint:
         self.name = f"{operation.method} {operation.path}"
         self._hub = hub
         self._decoder = msgspec.json.Decoder(operation.body) if operation.body and operation.decoded else None
-        self._query = Query(operation)
+        self._parameters = Parameters(operation)
         self._most = hub.settings.max_plan_body if operation.long else hub.settings.max_body
 
     async def answer(
@@ -50,7 +50,8 @@ class Endpoint:
         """
         operation, hub = self.operation, self._hub
         caller = self._caller(head)
-        given = self._query.read(query)
+        self._parameters.check(path)
+        given = self._parameters.read(query)
         raw = b""
         body = None
         if operation.body is not None:

@@ -13,7 +13,8 @@ _MEANING = (
     "A namespace's name: tenant, model and corpus, each percent-encoded, between colons. As part of a URL it is "
     "encoded once more, as any text is. `::` is the default namespace."
 )
-_SCHEMA = {"type": "string", "minLength": 1, "maxLength": 5_000, "pattern": "^[^:]*(:[^:]*){0,2}$"}
+_PATTERN = "^([^:%]|%[0-9A-Fa-f]{2})*(:([^:%]|%[0-9A-Fa-f]{2})*){0,2}$"
+_SCHEMA = {"type": "string", "minLength": 1, "maxLength": 9_218, "pattern": _PATTERN}
 NAMESPACE = ("path", _SCHEMA, _MEANING)
 
 

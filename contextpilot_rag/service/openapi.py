@@ -24,6 +24,7 @@ from .problems import (
     Unauthorized,
     Unavailable,
     Unusable,
+    UrlTooLong,
 )
 
 PATH = "/v1/openapi.json"
@@ -138,6 +139,8 @@ def rejections(operation: Operation, *, keys: bool) -> dict[int, list[type[Rejec
             found.append(TooMany)
     if not keys:
         found.append(Misdirected)
+    if operation.parameters:
+        found.append(UrlTooLong)
     found += [Unusable, Failed]  # a query parameter that is not documented; what should not be
     by_status: dict[int, list[type[Rejected]]] = {}
     for kind in dict.fromkeys(found):

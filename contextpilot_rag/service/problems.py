@@ -104,6 +104,13 @@ class TooLarge(Rejected):
     kind = "too-large"
 
 
+class UrlTooLong(Rejected):
+    """A path or a query that is longer than any that means something."""
+
+    status = 414
+    kind = "too-long"
+
+
 class NotJson(Rejected):
     """A body of another content type."""
 

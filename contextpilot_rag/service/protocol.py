@@ -18,7 +18,7 @@ from ..remote.wire import Problem
 from .settings import ServiceSettings
 
 MAX_HEAD = 32 * 2**10  # bytes of a request's head
-MAX_URL = 8 * 2**10
+MAX_URL = 24 * 2**10  # the longest names of a namespace and a conversation, in the longest encoding
 _FRAMING = 8  # bytes of a chunked body's framing for each byte of it; one-byte chunks have five
 _FLUSH_SECONDS = 5.0  # how long a closed connection may take to be read to its end
 _GRACE_SECONDS = 5.0  # the app says first that a body is late; this ends connections where it has answered already
@@ -100,7 +100,7 @@ class Connection(HttpToolsProtocol):
         """Some of its target."""
         self._head += len(url)
         if self._head > MAX_URL:
-            self._refusal = (414, "too-large", f"a URL of more than {MAX_URL} bytes")
+            self._refusal = (414, "too-long", f"a URL of more than {MAX_URL} bytes")
             raise ValueError
         super().on_url(url)
 

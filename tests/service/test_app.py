@@ -286,7 +286,7 @@ def raw(service: Served, request: bytes) -> tuple[int, bytes]:
         (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nbad header\r\n\r\n", 400),
         (b"GET /healthz\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         (b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
-        (b"GET /" + b"a" * 9_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414),
+        (b"GET /" + b"a" * 25_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414),
         (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 40_000 + b"\r\n\r\n", 431),
         (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"X: x\r\n" * 9_000 + b"\r\n", 431),
         (b"POST /v1/align HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", 400),

@@ -1,4 +1,4 @@
-"""Query parameters, checked as an operation documents them."""
+"""Parameters of paths and queries, checked as an operation documents them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,32 @@ from .problems import Rejected, Unusable
 from .routes import decoded
 
 _MOST = 16  # parameters in a query
+_MOST_CHARACTERS = 8_192  # of a parameter in a path; no URL is longer
+_NO_SCHEMA: Mapping[str, Any] = {}
 _NONE: Mapping[str, str] = {}
 
 
-class Query:
-    """What an operation takes behind the question mark.
+class Parameters:
+    """What an operation takes in its path, and behind the question mark.
 
     Args:
-        operation: its parameters whose place is "query".
+        operation: documents them.
     """
 
     def __init__(self, operation: Operation) -> None:
-        self._known = {name: schema for name, (where, schema, _) in operation.parameters.items() if where == "query"}
+        given = operation.parameters.items()
+        self._known = {name: schema for name, (where, schema, _) in given if where == "query"}
+        self._path = {name: schema for name, (where, schema, _) in given if where == "path"}
+
+    def check(self, path: Mapping[str, str]) -> None:
+        """Let through what a path holds.
+
+        Raises:
+            Unusable: a parameter that does not fit.
+        """
+        for name, value in path.items():
+            if len(value) > self._path.get(name, _NO_SCHEMA).get("maxLength", _MOST_CHARACTERS):
+                raise Unusable(f"{name}, in the path, is too long")
 
     def read(self, text: bytes) -> Mapping[str, str]:
         """The parameters by name.
