@@ -90,10 +90,9 @@ def load(
     try:
         _load(parts, service, tenants, sharing or {})
     except StateError:
+        service.drop([name for kind, name in service.pools() if kind == "tenant"] + list(service.tenants))
         for pool in service.pools().values():
             pool.index.forget()
-        for tenant in service.tenants.values():
-            tenant.ledgers.forget()
         raise
 
 
