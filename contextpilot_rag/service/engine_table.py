@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -34,31 +33,33 @@ class Engine:
 
 
 class Engines:
-    """The engines of all tenants. Not thread-safe: the event loop owns it.
+    """The engines of all tenants. Not thread-safe: the event loop owns it."""
 
-    Args:
-        clock: seconds that never run backwards.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.clock = clock
+    def __init__(self) -> None:
         self._tenants: OrderedDict[str, dict[str | None, Engine]] = OrderedDict()
         self._size = 0
 
-    def add(self, tenant: str, name: str | None, step: Tally) -> None:
-        """Add figures to one."""
+    def add(self, tenant: str, name: str | None, step: Tally, reported_at: float | None = None) -> None:
+        """Add figures to one.
+
+        Args:
+            tenant: whose requests they are.
+            name: the engine's.
+            step: the figures.
+            reported_at: when the last report among them came that says what was cached.
+        """
         engine = self._engine(tenant, name)
         engine.tally.add(step)
-        if step.reports:
-            engine.reported_at = self.clock()
+        if reported_at is not None:
+            engine.reported_at = reported_at
 
     def of(self, tenant: str) -> dict[str | None, Engine]:
         """Those of a tenant, by name; None: requests that name none."""
         return dict(self._tenants.get(tenant, {}))
 
-    def all(self) -> list[tuple[str, str | None, Engine]]:
-        """Those of all tenants."""
-        return [(tenant, name, engine) for tenant, named in self._tenants.items() for name, engine in named.items()]
+    def find(self, tenant: str, name: str | None) -> Engine | None:
+        """One of them."""
+        return self._tenants.get(tenant, {}).get(name)
 
     def _engine(self, tenant: str, name: str | None) -> Engine:
         named = self._tenants.get(tenant)

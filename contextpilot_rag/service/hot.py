@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from heapq import nlargest
 
 from ..types import Alignment, Namespace
 
@@ -99,7 +100,7 @@ class Hot:
                 sum_.tokens += heat.tokens - heat.error
                 sum_.requests += heat.requests
                 sum_.blocks = max(sum_.blocks, heat.blocks)
-        first = sorted(total.items(), key=lambda item: (-item[1].tokens, repr(item[0])))[:most]
+        first = nlargest(most, total.items(), key=lambda item: item[1].tokens)
         return [
             HotPrefix(key[0], key[1:4], *_shown(key[4]), heat.blocks, heat.requests, heat.tokens) for key, heat in first
         ]

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..types import Namespace
 from .tally import Tally
 
 MINUTES = 60
@@ -53,7 +52,7 @@ class Hour:
         clock: seconds that never run backwards.
 
     >>> hour = Hour(lambda: 0.0)
-    >>> hour.add("acme", Namespace(model="m"), None, Tally(requests=1))
+    >>> hour.add(Row("acme", ("", "m", ""), None), Tally(requests=1))
     >>> [row.tenant for row in hour.minutes()[0].rows]
     ['acme']
     """
@@ -62,16 +61,19 @@ class Hour:
         self._clock = clock
         self._minutes: deque[Minute] = deque()
 
-    def add(self, tenant: str, namespace: Namespace, engine: str | None, step: Tally) -> None:
-        """Add figures to the minute under way."""
-        rows = self._now().rows
-        row = Row(tenant, (namespace.tenant, namespace.model, namespace.corpus), engine)
+    def add(self, row: Row, step: Tally) -> None:
+        """Add figures to the minute that was under way at the last `turn`."""
+        rows = (self._minutes[-1] if self._minutes else self._now()).rows
         tally = rows.get(row)
         if tally is None:
             if len(rows) >= _ROWS:
                 row = OTHERS
             tally = rows.setdefault(row, Tally())
         tally.add(step)
+
+    def turn(self) -> float:
+        """Look at the clock; returns when the minute under way is over."""
+        return (self._now().number + 1) * 60.0
 
     def rejected(self, kind: str) -> None:
         """Count something that was not answered as asked."""

@@ -1,5 +1,7 @@
 """Metrics: counts what the service does. Counting is a few additions; `exposition` makes text of it when asked.
 
+A request is added in one place; from there it goes to all others when a minute is over, or somebody looks.
+
 Nothing here grows with what clients send: engines, tenants, operations and kinds of problems have so many names, and
 what is beyond goes under "other".
 """
@@ -10,13 +12,15 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
+from operator import ne
 
 from ..identity import secret_salt
 from ..types import Alignment, Namespace, Usage
 from .engine_table import OTHER, Engines
 from .hot import Hot
-from .hour import Hour
+from .hour import Hour, Row
 from .settings import ServiceSettings
 from .tally import Tally
 
@@ -25,9 +29,21 @@ _ENGINES = 64
 _ENGINES_EACH = 16  # of one tenant: nobody takes all the names there are
 _TENANTS = 1_000
 _OPERATIONS = 100
+_NEW = 200
 _SECONDS = (0.0005, 0.001, 0.0015, 0.002, 0.0025, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _LONG_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 _PLACES = (0.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 20.0, 50.0, 100.0, 500.0)
+
+
+_Key = tuple[str, str, str, str, str | None]  # tenant; namespace's tenant, model, corpus; engine
+
+
+@dataclass(slots=True)
+class _New:
+    """Figures of one tenant, namespace and engine that are not yet where they belong."""
+
+    tally: Tally = field(default_factory=Tally)
+    reported_at: float | None = None
 
 
 class Histogram:
@@ -66,7 +82,6 @@ class Metrics:
         clock: seconds that never run backwards.
 
     Attributes:
-        tallies: by labels of tenant and engine.
         outcomes: requests by label of tenant and what became of them: a rule, or a kind of problem.
         responses: by operation and class of status.
         problems: by kind.
@@ -77,9 +92,7 @@ class Metrics:
         snapshot_seconds: what the last snapshot took; None: there was none.
         snapshot_at: when it was complete.
         snapshot_failures: how many failed.
-        hour: the last hour by minute.
         hot: prefixes that save the most.
-        engines: by tenant.
         tells_tenants: whether labels tell tenants apart.
     """
 
@@ -88,10 +101,12 @@ class Metrics:
     ) -> None:
         self.clock = clock
         self.started = clock()
-        self.hour = Hour(clock)
         self.hot = Hot(clock)
-        self.engines = Engines(clock)
-        self.tallies: dict[tuple[str, str], Tally] = {}
+        self._hour = Hour(clock)
+        self._engines = Engines()
+        self._tallies: dict[tuple[str, str], Tally] = {}
+        self._new: dict[_Key, _New] = {}
+        self._until = 0.0
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self.responses: Counter[tuple[str, str]] = Counter()
         self.problems: Counter[str] = Counter()
@@ -111,16 +126,31 @@ class Metrics:
 
     def aligned(self, tenant: str, alignment: Alignment, engine: str | None, again_tokens: int) -> None:
         """A request was aligned, or taken as sent."""
-        step = Tally.of_alignment(alignment, again_tokens)
-        self._add(tenant, alignment.request.namespace, engine, step)
-        self.hot.add(tenant, alignment)
+        request, order = alignment.request, alignment.order
+        displaced = sum(map(ne, order, range(len(order))))
+        tally = self._added_to(tenant, request.namespace, engine).tally
+        tally.requests += 1
+        tally.changed += displaced > 0
+        tally.block_tokens += request.tokens
+        tally.predicted += alignment.predicted_cached_tokens
+        tally.retrieved += alignment.retrieved_cached_tokens
+        tally.dedup += again_tokens
+        self.displaced.add(displaced)
         self.outcomes[self._tenant_label(tenant), alignment.rule.value] += 1
-        order = alignment.order
-        self.displaced.add(sum(map(int.__ne__, order, range(len(order)))) if step.changed else 0)
+        if alignment.cached_blocks:
+            self.hot.add(tenant, alignment)
 
     def observed(self, tenant: str, alignment: Alignment, engine: str | None, usage: Usage) -> None:
         """Usage was reported for an alignment."""
-        self._add(tenant, alignment.request.namespace, engine, Tally.of_report(alignment, usage))
+        new = self._added_to(tenant, alignment.request.namespace, engine)
+        if usage.cached_tokens is None or usage.prompt_tokens is None:
+            new.tally.not_reported += 1
+            return
+        new.tally.reports += 1
+        new.tally.reported_prompt += usage.prompt_tokens
+        new.tally.reported_cached += usage.cached_tokens
+        new.tally.reported_predicted += alignment.predicted_cached_tokens
+        new.reported_at = self.clock()
 
     def forgot(self, tenant: str, namespace: Namespace | None) -> None:
         """What was forgotten is shown no more; figures stay."""
@@ -143,7 +173,9 @@ class Metrics:
             self.align_seconds.add(seconds)
         if kind is not None:
             self.problems[kind] += 1
-            self.hour.rejected(kind)
+            if self.clock() >= self._until:
+                self._settle()
+            self._hour.rejected(kind)
             if operation == ALIGN:
                 self.outcomes["", kind] += 1
 
@@ -175,14 +207,46 @@ class Metrics:
         """Seconds since a snapshot held all there was to know; None: this process has written none."""
         return None if self.snapshot_at is None else self.clock() - self.snapshot_at
 
-    def _add(self, tenant: str, namespace: Namespace, engine: str | None, step: Tally) -> None:
-        labels = (self._tenant_label(tenant), self._engine_label(tenant, engine))
-        tally = self.tallies.get(labels)
-        if tally is None:
-            tally = self.tallies[labels] = Tally()
-        tally.add(step)
-        self.hour.add(tenant, namespace, engine, step)
-        self.engines.add(tenant, engine, step)
+    @property
+    def tallies(self) -> dict[tuple[str, str], Tally]:
+        """By labels of tenant and engine."""
+        self._settle()
+        return self._tallies
+
+    @property
+    def hour(self) -> Hour:
+        """The last hour by minute."""
+        self._settle()
+        return self._hour
+
+    @property
+    def engines(self) -> Engines:
+        """By tenant."""
+        self._settle()
+        return self._engines
+
+    def _added_to(self, tenant: str, space: Namespace, engine: str | None) -> _New:
+        """Where a request's figures are added."""
+        if self.clock() >= self._until or len(self._new) >= _NEW:
+            self._settle()
+        key = (tenant, space.tenant, space.model, space.corpus, engine)
+        new = self._new.get(key)
+        if new is None:
+            new = self._new[key] = _New()
+        return new
+
+    def _settle(self) -> None:
+        """Put what is new where it belongs. All of it is of one minute, the one that the hour has under way."""
+        for (tenant, *space, engine), new in self._new.items():
+            labels = (self._tenant_label(tenant), self._engine_label(tenant, engine))
+            tally = self._tallies.get(labels)
+            if tally is None:
+                tally = self._tallies[labels] = Tally()
+            tally.add(new.tally)
+            self._hour.add(Row(tenant, (space[0], space[1], space[2]), engine), new.tally)
+            self._engines.add(tenant, engine, new.tally, new.reported_at)
+        self._new.clear()
+        self._until = self._hour.turn()
 
     def _tenant_label(self, tenant: str) -> str:
         """Empty, if tenants are not told apart; else a hash: names are never shown here."""

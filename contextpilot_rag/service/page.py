@@ -5,6 +5,7 @@ Everything that clients named is escaped by the template, and cannot run: the pa
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +19,6 @@ from .chart import HEIGHT, WIDTH, Chart
 from .engine_table import Engine
 from .exposition import Sizes
 from .hot import HotPrefix
-from .hour import Minute
 from .metrics import Metrics
 from .summary import Summary
 from .tally import Shares, Tally
@@ -40,12 +40,12 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the page is made from, taken in one moment: it may be made in another thread.
+    """What the page is made from; what is made of it may be made in another thread.
 
     Args:
-        minutes: of the last hour.
+        summary: of the last hour.
         hottest: prefixes.
-        engines: level, and seconds since the last report, by tenant and engine.
+        engines: those with the most traffic: level, and seconds since the last report.
         sizes: of what is held.
         uptime: seconds.
         snapshot_age: seconds; None: there was none.
@@ -55,7 +55,7 @@ class Figures:
         at: now.
     """
 
-    minutes: list[Minute]
+    summary: Summary
     hottest: list[HotPrefix]
     engines: dict[tuple[str, str | None], tuple[str, float | None]]
     sizes: Sizes
@@ -67,13 +67,17 @@ class Figures:
     at: datetime
 
     @classmethod
-    def of(cls, metrics: Metrics, sizes: Sizes, at: datetime, *, keeps: bool, keyed: bool) -> Figures:
-        """Those of a service."""
+    async def of(cls, metrics: Metrics, sizes: Sizes, at: datetime, *, keeps: bool, keyed: bool) -> Figures:
+        """Those of a service. Long sums are left to a thread."""
+        summary = await asyncio.to_thread(Summary.of, metrics.hour.minutes())
         now = metrics.clock()
         return cls(
-            minutes=metrics.hour.minutes(),
+            summary=summary,
             hottest=metrics.hot.hottest(_PREFIXES),
-            engines={(tenant, name): _level(engine, now) for tenant, name, engine in metrics.engines.all()},
+            engines={
+                (tenant, name): _level(metrics.engines.find(tenant, name), now)
+                for tenant, name in list(summary.engines)[:_ROWS]
+            },
             sizes=sizes,
             uptime=now - metrics.started,
             snapshot_age=metrics.snapshot_age,
@@ -86,10 +90,9 @@ class Figures:
 
 def render(figures: Figures) -> bytes:
     """The page."""
-    summary = Summary.of(figures.minutes)
+    summary = figures.summary
     total = summary.total
-    spaces = sorted(summary.spaces.items(), key=lambda item: -item[1].block_tokens)
-    engines = sorted(summary.engines.items(), key=lambda item: (-item[1].block_tokens, str(item[0])))
+    spaces, engines = list(summary.spaces.items()), list(summary.engines.items())
     most = max((prefix.tokens for prefix in figures.hottest), default=0)
     text = _template().render(
         version=__version__,
@@ -126,7 +129,8 @@ def _template() -> Template:
     return environment.get_template("status.html")
 
 
-def _level(engine: Engine, now: float) -> tuple[str, float | None]:
+def _level(engine: Engine | None, now: float) -> tuple[str, float | None]:
+    engine = Engine() if engine is None else engine
     return engine.level(now), None if engine.reported_at is None else now - engine.reported_at
 
 
@@ -135,7 +139,7 @@ def _space(tenant: str, namespace: tuple[str, str, str] | None, tally: Tally) ->
 
 
 def _engine(tenant: str, name: str | None, tally: Tally, figures: Figures) -> dict[str, Any]:
-    level, age = figures.engines.get((tenant, name), ("model", None))
+    level, age = figures.engines[tenant, name]
     return {
         "tenant": tenant,
         "name": name,

@@ -16,7 +16,7 @@ from .problems import Forbidden, NotFound
 async def _page(call: Call[None]) -> Answer:
     hub = call.hub
     sizes = await exposition.sizes_of(hub)
-    figures = page.Figures.of(
+    figures = await page.Figures.of(
         _metrics(call),
         sizes,
         datetime.now(timezone.utc),

@@ -19,8 +19,8 @@ class Summary:
     Args:
         total: of all.
         minutes: each minute's total, oldest first, up to the one under way.
-        spaces: by tenant and namespace.
-        engines: by tenant and engine.
+        spaces: by tenant and namespace, those with the most tokens first.
+        engines: by tenant and engine, likewise.
         errors: what was rejected, by kind of problem.
     """
 
@@ -44,4 +44,10 @@ class Summary:
             summary.errors.update(minute.errors)
         for tally in summary.minutes:
             summary.total.add(tally)
+        summary.spaces = dict(sorted(summary.spaces.items(), key=_busiest))
+        summary.engines = dict(sorted(summary.engines.items(), key=_busiest))
         return summary
+
+
+def _busiest(item: tuple[object, Tally]) -> int:
+    return -item[1].block_tokens

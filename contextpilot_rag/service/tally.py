@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..types import Alignment, Usage
-
 
 @dataclass(slots=True)
 class Tally:
@@ -40,37 +38,8 @@ class Tally:
     reported_predicted: int = 0
     not_reported: int = 0
 
-    @classmethod
-    def of_alignment(cls, alignment: Alignment, again_tokens: int) -> Tally:
-        """One request."""
-        return cls(
-            1,
-            int(alignment.changed),
-            alignment.request.tokens,
-            alignment.predicted_cached_tokens,
-            alignment.retrieved_cached_tokens,
-            again_tokens,
-        )
-
-    @classmethod
-    def of_report(cls, alignment: Alignment, usage: Usage) -> Tally:
-        """One usage report.
-
-        >>> from contextpilot_rag.types import Request
-        >>> Tally.of_report(Alignment(Request(()), ()), Usage(prompt_tokens=10)).not_reported
-        1
-        """
-        if usage.cached_tokens is None or usage.prompt_tokens is None:
-            return cls(not_reported=1)
-        return cls(
-            reports=1,
-            reported_prompt=usage.prompt_tokens,
-            reported_cached=usage.cached_tokens,
-            reported_predicted=alignment.predicted_cached_tokens,
-        )
-
     def add(self, other: Tally) -> None:
-        """Add another to this one. Written out: this is done several times for every request."""
+        """Add another to this one."""
         if other.requests:
             self.requests += other.requests
             self.changed += other.changed

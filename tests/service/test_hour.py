@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from contextpilot_rag.service.engine_table import OTHER, Engines
 from contextpilot_rag.service.hot import Hot
-from contextpilot_rag.service.hour import Hour
+from contextpilot_rag.service.hour import Hour, Row
 from contextpilot_rag.service.summary import Summary
 from contextpilot_rag.service.tally import Tally
 from contextpilot_rag.types import Alignment, BlockRef, Namespace, Request
@@ -21,6 +21,10 @@ class Clock:
 
     def __call__(self):
         return self.now
+
+
+def row(model="", corpus=""):
+    return Row("t", ("", model, corpus), None)
 
 
 def alignment(first, tokens, namespace=None, blocks=1):
@@ -39,10 +43,11 @@ def test_an_hour_is_its_last_sixty_minutes(steps):
     for wait, model, requests, rejected in steps:
         clock.now += wait
         minute = int(clock.now // 60)
+        assert hour.turn() == (minute + 1) * 60
         if rejected:
             hour.rejected(model)
         else:
-            hour.add("t", Namespace(model=model), None, Tally(requests=requests, block_tokens=requests * 7))
+            hour.add(row(model=model), Tally(requests=requests, block_tokens=requests * 7))
         done.append((minute, model, requests, rejected))
     now = int(clock.now // 60)
     kept = [step for step in done if step[0] > now - 60]
@@ -60,9 +65,9 @@ def test_an_hour_is_its_last_sixty_minutes(steps):
 
 def test_what_was_taken_of_the_hour_changes_no_more():
     hour = Hour(Clock())
-    hour.add("t", Namespace(), None, Tally(requests=1))
+    hour.add(row(), Tally(requests=1))
     taken = hour.minutes()
-    hour.add("t", Namespace(), None, Tally(requests=1))
+    hour.add(row(), Tally(requests=1))
     hour.rejected("malformed")
     summary = Summary.of(taken)
     assert summary.total.requests == 1
@@ -72,7 +77,7 @@ def test_what_was_taken_of_the_hour_changes_no_more():
 def test_a_minute_has_so_many_rows_and_no_request_is_lost():
     hour = Hour(Clock())
     for number in range(5_000):
-        hour.add("t", Namespace(corpus=str(number)), None, Tally(requests=1))
+        hour.add(row(corpus=str(number)), Tally(requests=1))
     minutes = hour.minutes()
     assert len(minutes[0].rows) <= 201
     summary = Summary.of(minutes)
@@ -83,7 +88,7 @@ def test_a_minute_has_so_many_rows_and_no_request_is_lost():
 def test_a_minute_long_ago_is_forgotten_even_if_nothing_came_since():
     clock = Clock()
     hour = Hour(clock)
-    hour.add("t", Namespace(), None, Tally(requests=1))
+    hour.add(row(), Tally(requests=1))
     clock.now += 59 * 60
     assert Summary.of(hour.minutes()).total.requests == 1
     clock.now += 60
@@ -156,18 +161,18 @@ def test_what_a_tenant_has_forgotten_is_shown_no_more():
 
 def test_an_engine_is_kept_in_step_by_reports_as_long_as_they_come():
     clock = Clock()
-    engines = Engines(clock)
+    engines = Engines()
     engines.add("t", "e", Tally(requests=1))
     engines.add("t", "e", Tally(not_reported=1))
     assert engines.of("t")["e"].level(clock.now) == "model"
-    engines.add("t", "e", Tally(reports=1, reported_prompt=10))
+    engines.add("t", "e", Tally(reports=1, reported_prompt=10), clock.now)
     assert engines.of("t")["e"].level(clock.now) == "usage"
     clock.now += 3_601
     assert engines.of("t")["e"].level(clock.now) == "model"
 
 
 def test_engines_are_bounded_and_one_tenant_has_nothing_of_anothers():
-    engines = Engines(Clock())
+    engines = Engines()
     for number in range(1_000):
         engines.add("greedy", f"e{number}", Tally(requests=1))
     known = engines.of("greedy")
@@ -177,6 +182,6 @@ def test_engines_are_bounded_and_one_tenant_has_nothing_of_anothers():
     for tenant in range(400):
         for number in range(64):
             engines.add(f"t{tenant}", f"e{number}", Tally(requests=1))
-    assert len(engines.all()) <= 20_000
+    assert sum(len(engines.of(tenant)) for tenant in ["greedy", *map("t{}".format, range(400))]) <= 20_000
     assert engines.of("t399")
     assert not engines.of("greedy")

@@ -124,6 +124,39 @@ def test_a_report_without_cached_tokens_is_no_zero():
     assert world.value("reported_predicted_tokens_total", engine="") == 23  # of the second request alone
 
 
+def test_each_request_is_of_the_minute_in_which_it_came():
+    world = World()
+    world.now = 60_000.0
+    world.align([1])
+    world.now += 59
+    world.align([1])
+    world.now += 1
+    world.metrics.took(ALIGN, 0.1, 400, "malformed")
+    world.align([1])
+    world.now += 600
+    minutes = world.metrics.hour.minutes()
+    assert [(minute.number, sum(tally.requests for tally in minute.rows.values())) for minute in minutes] == [
+        (1_000, 2),
+        (1_001, 1),
+        (1_011, 0),
+    ]
+    assert minutes[1].errors == {"malformed": 1}
+
+
+def test_what_somebody_looked_at_is_not_counted_twice():
+    world = World()
+    for number in range(3):
+        world.align([number], engine="e")
+        assert world.metrics.tallies["", "e"].requests == number + 1
+        assert world.metrics.engines.of("")["e"].tally.requests == number + 1
+        assert sum(tally.requests for tally in world.metrics.hour.minutes()[-1].rows.values()) == number + 1
+    assert world.metrics.engines.of("")["e"].reported_at is None
+    world.observe(world.align([1], engine="e"), 10, 5)
+    reported = world.now
+    world.now += 100
+    assert world.metrics.engines.of("")["e"].reported_at == reported
+
+
 def test_displaced_blocks_and_tokens_of_blocks_given_before():
     world = World()
     first = world.align([1, 2, 3], conversation=wire.TurnIn("c"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from datetime import datetime, timezone
 from html.parser import HTMLParser
@@ -39,8 +40,8 @@ class World:
         self.service.tenant("").observe(wire.ObserveIn(answer.ticket, wire.UsageIn(prompt, cached)))
 
     def page(self, sizes=None, keyed=False, keeps=False):
-        figures = page.Figures.of(self.metrics, sizes or Sizes(state="ready"), AT, keyed=keyed, keeps=keeps)
-        return page.render(figures).decode()
+        taken = page.Figures.of(self.metrics, sizes or Sizes(state="ready"), AT, keyed=keyed, keeps=keeps)
+        return page.render(asyncio.run(taken)).decode()
 
 
 class Read(HTMLParser):
