@@ -69,9 +69,10 @@ class Endpoint:
             raise Unavailable(f"the service is {hub.state.value}")
         authorization = head.get(b"authorization")
         caller = hub.gate.identify(None if authorization is None else authorization.decode("latin-1"))
-        if hub.rates is not None and not operation.free:
+        refused = operation.operator and not caller.operator
+        if hub.rates is not None and (refused or not operation.free):  # nobody fills the audit log for free
             hub.rates.take(caller)
-        if operation.operator and not caller.operator:
+        if refused:
             audit("operator's act", caller, operation=self.name, result="refused")
             raise Forbidden("this takes an operator's key")
         return caller

@@ -323,7 +323,7 @@ def test_nor_can_it_be_told_over_http(tmp_path):
             return took
 
         try:
-            chance = told_apart(lambda names: ask(names, keys["acme"]), ask, draw(400, 100, 7))
+            chance = told_apart(lambda names: ask(names, keys["acme"]), ask, draw(250, 100, 7))
         finally:
             connection.close()
     assert chance > 1e-6
