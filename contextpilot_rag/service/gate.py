@@ -17,6 +17,7 @@ from . import keyfile
 from .audit import audit
 from .auth import Caller, Gate, OpenGate, shown_key
 from .core import Service
+from .heads import is_loopback_address
 from .keyfile import KEY, KeyFile, sha256_of
 from .problems import Unauthorized
 from .settings import ServiceSettings
@@ -114,7 +115,11 @@ def gate_from(settings: ServiceSettings) -> Gate:
     Raises:
         SettingsError: its file cannot be used.
     """
-    return OpenGate() if settings.keys is None else FileGate(settings.keys)
+    if settings.keys is None:
+        return OpenGate()
+    if not settings.tls_certificate and settings.host != "localhost" and not is_loopback_address(settings.host):
+        logger.warning("on %s keys can be read on their way, unless something in front speaks TLS", settings.host)
+    return FileGate(settings.keys)
 
 
 def enforce(gate: Gate, service: Service) -> None:

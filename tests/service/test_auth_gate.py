@@ -13,7 +13,7 @@ from contextpilot_rag.errors import SettingsError
 from contextpilot_rag.remote.wire import AlignIn, BlockIn, NamespaceIn
 from contextpilot_rag.service.auth import OpenGate
 from contextpilot_rag.service.core import Service
-from contextpilot_rag.service.gate import FileGate, KeyWatch, enforce
+from contextpilot_rag.service.gate import FileGate, KeyWatch, enforce, gate_from
 from contextpilot_rag.service.keyfile import TenantEntry, changing, new_key
 from contextpilot_rag.service.problems import Unauthorized
 from contextpilot_rag.service.settings import ServiceSettings
@@ -54,6 +54,21 @@ def test_a_file_that_cannot_be_used_keeps_the_service_from_starting(path):
     path.write_text("{")
     with pytest.raises(SettingsError):
         FileGate(path)
+
+
+@pytest.mark.parametrize(
+    ("given", "warned"),
+    [
+        ({}, False),
+        ({"host": "::1"}, False),
+        ({"host": "0.0.0.0"}, True),
+        ({"host": "0.0.0.0", "tls_certificate": "cert.pem", "tls_key": "key.pem"}, False),
+    ],
+)
+def test_keys_that_can_be_read_on_their_way_are_warned_about(path, caplog, given, warned):
+    add(path, "acme")
+    gate_from(ServiceSettings(keys=path, **given))
+    assert ("unless something in front speaks TLS" in caplog.text) == warned
 
 
 def test_keys_are_rotated_without_a_moment_when_none_counts(path):
