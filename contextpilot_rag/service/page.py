@@ -5,7 +5,6 @@ Everything that clients named is escaped by the template, and cannot run: the pa
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -68,8 +67,8 @@ class Figures:
 
     @classmethod
     async def of(cls, metrics: Metrics, sizes: Sizes, at: datetime, *, keeps: bool, keyed: bool) -> Figures:
-        """Those of a service. Long sums are left to a thread."""
-        summary = await asyncio.to_thread(Summary.of, metrics.hour.minutes())
+        """Those of a service."""
+        summary = await Summary.of(metrics.hour.minutes())
         now = metrics.clock()
         return cls(
             summary=summary,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -31,22 +32,25 @@ class Summary:
     errors: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, minutes: Sequence[Minute]) -> Summary:
-        """Add up minutes; the last one is under way. Reads them only."""
+    async def of(cls, minutes: Sequence[Minute]) -> Summary:
+        """Add up minutes; the last one is under way. Between two of them others have their turn."""
         summary = cls()
         for minute in minutes:
-            place = MINUTES - 1 - (minutes[-1].number - minute.number)
-            for row, tally in minute.rows.items():
-                summary.minutes[place].add(tally)
-                summary.spaces.setdefault((row.tenant, row.namespace), Tally()).add(tally)
-                if row is not OTHERS:
-                    summary.engines.setdefault((row.tenant, row.engine), Tally()).add(tally)
-            summary.errors.update(minute.errors)
+            summary._add(minute, MINUTES - 1 - (minutes[-1].number - minute.number))
+            await asyncio.sleep(0)
         for tally in summary.minutes:
             summary.total.add(tally)
         summary.spaces = dict(sorted(summary.spaces.items(), key=_busiest))
         summary.engines = dict(sorted(summary.engines.items(), key=_busiest))
         return summary
+
+    def _add(self, minute: Minute, place: int) -> None:
+        for row, tally in minute.rows.items():
+            self.minutes[place].add(tally)
+            self.spaces.setdefault((row.tenant, row.namespace), Tally()).add(tally)
+            if row is not OTHERS:
+                self.engines.setdefault((row.tenant, row.engine), Tally()).add(tally)
+        self.errors.update(minute.errors)
 
 
 def _busiest(item: tuple[object, Tally]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 from hypothesis import given
@@ -13,6 +14,10 @@ from contextpilot_rag.service.hour import Hour, Row
 from contextpilot_rag.service.summary import Summary
 from contextpilot_rag.service.tally import Tally
 from contextpilot_rag.types import Alignment, BlockRef, Namespace, Request
+
+
+def summed(minutes):
+    return asyncio.run(Summary.of(minutes))
 
 
 class Clock:
@@ -51,7 +56,7 @@ def test_an_hour_is_its_last_sixty_minutes(steps):
         done.append((minute, model, requests, rejected))
     now = int(clock.now // 60)
     kept = [step for step in done if step[0] > now - 60]
-    summary = Summary.of(hour.minutes())
+    summary = summed(hour.minutes())
     assert summary.total.requests == sum(requests for *_, requests, rejected in kept if not rejected)
     assert summary.errors == Counter(model for _, model, _, rejected in kept if rejected)
     for model in "ab":
@@ -69,7 +74,7 @@ def test_what_was_taken_of_the_hour_changes_no_more():
     taken = hour.minutes()
     hour.add(row(), Tally(requests=1))
     hour.rejected("malformed")
-    summary = Summary.of(taken)
+    summary = summed(taken)
     assert summary.total.requests == 1
     assert not summary.errors
 
@@ -80,7 +85,7 @@ def test_a_minute_has_so_many_rows_and_no_request_is_lost():
         hour.add(row(corpus=str(number)), Tally(requests=1))
     minutes = hour.minutes()
     assert len(minutes[0].rows) <= 201
-    summary = Summary.of(minutes)
+    summary = summed(minutes)
     assert summary.total.requests == 5_000
     assert summary.spaces["", None].requests == 4_800
 
@@ -90,9 +95,9 @@ def test_a_minute_long_ago_is_forgotten_even_if_nothing_came_since():
     hour = Hour(clock)
     hour.add(row(), Tally(requests=1))
     clock.now += 59 * 60
-    assert Summary.of(hour.minutes()).total.requests == 1
+    assert summed(hour.minutes()).total.requests == 1
     clock.now += 60
-    assert Summary.of(hour.minutes()).total.requests == 0
+    assert summed(hour.minutes()).total.requests == 0
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 50)), max_size=200))
