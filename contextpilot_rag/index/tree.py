@@ -58,6 +58,12 @@ class PrefixTree:
         self.tokens = 0
         self.blocks = 0
 
+    def __del__(self) -> None:
+        """Nodes and their parents hold each other; without that, they are freed at once, and not by the collector."""
+        del self._root.parent
+        for node in self._by_use:
+            del node.parent
+
     def heaviest_prefix(
         self, request: Sequence[BlockRef], rule: PlacementRule | None = None, max_visited: int = MAX_VISITED
     ) -> Prefix:

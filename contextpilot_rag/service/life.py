@@ -7,6 +7,7 @@ from typing import Protocol
 
 from .audit import audit
 from .core import Service
+from .garbage import Garbage
 from .gate import KeyWatch, gate_from
 from .hub import Hub, State
 from .metrics import Metrics
@@ -80,8 +81,12 @@ class Life:
             part.reload()
 
 
-def assemble(settings: ServiceSettings) -> Life:
+def assemble(settings: ServiceSettings, *, alone: bool = False) -> Life:
     """All parts of a service, as its settings have it.
+
+    Args:
+        settings: in force.
+        alone: the process is the service's, so it may decide when garbage is collected.
 
     Raises:
         SettingsError: they cannot be had.
@@ -94,6 +99,10 @@ def assemble(settings: ServiceSettings) -> Life:
     watchers: list[Watcher] = [metrics, changes]
     if spans is not None:
         watchers.append(spans)
+    if alone:
+        garbage = Garbage()
+        watchers.append(garbage)
+        parts.append(garbage)
     service = Service(settings, secret, watchers=watchers)
     plans = Plans(settings, metrics.planned)
     hub = Hub(settings, service, gate_from(settings), rates=Rates(settings), metrics=metrics, tracer=spans, plans=plans)

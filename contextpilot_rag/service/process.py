@@ -29,7 +29,7 @@ def serve(settings: ServiceSettings, tell: Callable[[str], None]) -> int:
         ContextPilotError: the service cannot be started.
     """
     configure(settings.log_format, whole=True)
-    server = Server(assemble(settings))
+    server = Server(assemble(settings, alone=True))
     with _signals(server):
         _run(server, lambda: tell(f"contextpilot-rag: ready on {server.address}"))
     return 0
