@@ -18,6 +18,7 @@ from operator import ne
 
 from ..identity import secret_salt
 from ..types import Alignment, Namespace, Usage
+from . import shown
 from .engine_table import OTHER, Engines
 from .hot import Hot
 from .hour import Hour, Row
@@ -260,7 +261,7 @@ class Metrics:
         return label
 
     def _engine_label(self, tenant: str, engine: str | None) -> str:
-        """Its name, if that may be seen and there are not too many."""
+        """Its name, if that may be seen and there are not too many. A NUL in it would end what Prometheus reads."""
         if engine is None or not self._named:
             return ""
         labels = self._engine_labels.get(tenant)
@@ -270,9 +271,10 @@ class Metrics:
             labels = self._engine_labels[tenant] = {}
         label = labels.get(engine)
         if label is None:
-            known = engine in self._engine_names
+            text = shown.name(engine)
+            known = text in self._engine_names
             if len(labels) >= _ENGINES_EACH or (not known and len(self._engine_names) >= _ENGINES):
                 return OTHER
-            self._engine_names.add(engine)
-            label = labels[engine] = engine
+            self._engine_names.add(text)
+            label = labels[engine] = text
         return label

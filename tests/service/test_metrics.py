@@ -203,11 +203,15 @@ def test_engines_names_are_their_tenants_own_where_anybody_may_read_metrics():
     assert label_values(world.samples(), "engine") == {""}
 
 
-def test_hostile_names_stay_within_their_label():
+@pytest.mark.parametrize("name", ['e"} 1\ncontextpilot_ready 7\\', "a\x00b", "\r\x85\u2028", "x" * 256])
+def test_hostile_names_stay_within_their_label(name):
     world = World()
-    name = 'e"} 1\ncontextpilot_ready 7\\'
     world.align([1], engine=name)
-    assert world.value("prompt_tokens_total", engine=name) == 11
+    raw = asyncio.run(exposition.text(world.hub, world.metrics)).decode()
+    assert set(raw) - {"\n"} == {letter for letter in raw if letter.isprintable()}
+    (label,) = label_values(parsed(raw.encode()), "engine")
+    assert label[:1] in {name[:1], "\\"}
+    assert world.value("prompt_tokens_total", engine=label) == 11
     assert world.value("ready") == 1
 
 
