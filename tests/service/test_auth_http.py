@@ -116,6 +116,10 @@ def test_the_same_tenant_matches_and_another_does_not(running, keys):
 
 def test_namespaces_and_plans_of_others_cannot_be_seen(running, keys):
     running.ask("POST", "/v1/align", {**A, "namespace": {"corpus": "acme-only"}}, keys["acme"])
+    for name, status in (("acme", 200), ("globex", 404), ("root", 404)):
+        assert running.ask("GET", "/v1/namespaces/::acme-only/tree", key=keys[name]).status == status
+        found = running.ask("GET", "/v1/namespaces/::acme-only", key=keys[name]).json()
+        assert (found.get("tree_blocks", 0) > 0) == (status == 200)
     job = running.ask("POST", "/v1/plan", {"requests": [A]}, keys["acme"]).json()["id"]
     seen = {name: running.ask("GET", "/v1/namespaces", key=keys[name]).body for name in ("acme", "globex")}
     assert (b"acme-only" in seen["acme"], b"acme-only" in seen["globex"]) == (True, False)
