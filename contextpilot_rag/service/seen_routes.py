@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 
 from ..remote.wire_seen import EngineOut, EnginesOut
 from . import exposition, page
+from .audit import audit
 from .engine_table import Engine
 from .metrics import Metrics
 from .operation import Answer, Call, Operation
@@ -27,9 +28,14 @@ async def _page(call: Call[None]) -> Answer:
 
 
 async def _exposition(call: Call[None]) -> Answer:
-    if call.hub.settings.operator_metrics and not call.caller.operator:
-        raise Forbidden("metrics take an operator's key")
-    return Answer(await exposition.text(call.hub, _metrics(call)), media=exposition.MEDIA)
+    hub, caller = call.hub, call.caller
+    if not caller.operator:
+        if hub.rates is not None:  # free for operators alone
+            hub.rates.take(caller)
+        if hub.settings.operator_metrics:
+            audit("operator's act", caller, operation="GET /metrics", result="refused")
+            raise Forbidden("metrics take an operator's key")
+    return Answer(await exposition.text(hub, _metrics(call)), media=exposition.MEDIA)
 
 
 async def _engines(call: Call[None]) -> EnginesOut:

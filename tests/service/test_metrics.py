@@ -18,7 +18,8 @@ from contextpilot_rag.service.hub import Hub, State
 from contextpilot_rag.service.keyfile import TenantEntry, changing, new_key
 from contextpilot_rag.service.metrics import ALIGN, Metrics
 from contextpilot_rag.service.operation import Call
-from contextpilot_rag.service.problems import Forbidden, NotFound
+from contextpilot_rag.service.problems import Forbidden, NotFound, TooMany
+from contextpilot_rag.service.rates import Rates
 from contextpilot_rag.service.seen_routes import OPERATIONS
 from contextpilot_rag.service.settings import ServiceSettings
 from tests.service.harness import serving
@@ -253,6 +254,17 @@ def test_who_may_read_metrics(operator_metrics):
             world.call("/metrics", Caller("acme"))
     else:
         assert world.call("/metrics", Caller("acme")).status == 200
+
+
+def test_only_operators_read_metrics_for_free():
+    world = World(operator_metrics=False, rate=0.001, burst=2)
+    world.hub.rates = Rates(world.hub.settings, lambda: world.now)
+    for _ in range(10):
+        world.call("/metrics")
+    for _ in range(2):
+        world.call("/metrics", Caller("acme"))
+    with pytest.raises(TooMany):
+        world.call("/metrics", Caller("acme"))
 
 
 def test_without_metrics_nothing_is_made_up():
