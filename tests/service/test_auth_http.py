@@ -132,6 +132,14 @@ def test_namespaces_and_plans_of_others_cannot_be_seen(running, keys):
     assert running.ask("DELETE", f"/v1/plan/{job}", key=keys["acme"]).status == 200
 
 
+def test_a_tenant_with_all_the_plans_it_may_have_takes_none_from_another(path, keys):
+    with serving(keys=path, tenant_plans=2) as served:
+        batch = {"requests": [A]}
+        asked = [served.ask("POST", "/v1/plan", batch, keys["acme"]).status for _ in range(3)]
+        assert asked == [202, 202, 429]
+        assert served.ask("POST", "/v1/plan", batch, keys["globex"]).status == 202
+
+
 def test_a_shared_corpus_and_only_that(running, keys):
     shared = {**A, "namespace": {"corpus": "handbook"}}
     salts = {}
