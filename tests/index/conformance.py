@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import permutations
 
 from contextpilot_rag import Alignment, BlockRef, ContextIndex, Namespace, OrderBudget, Request, Rule, Usage
@@ -17,6 +18,8 @@ def nothing(tree: PrefixTree | None) -> bool:
 
 
 class IndexConformance:
+    steps = 150  # of each of the eight threads
+
     def make(self) -> ContextIndex:
         raise NotImplementedError
 
@@ -114,15 +117,48 @@ class IndexConformance:
 
     def test_counts_what_it_did_and_what_was_reported(self):
         index = self.make()
-        index.align(Request((A, B)))
-        alignment = index.align(Request((B, A)))
-        index.observe(alignment, Usage(prompt_tokens=230, cached_tokens=192))
-        index.observe(alignment, Usage(prompt_tokens=230))
+        index.observe(index.align(Request((A, B))), Usage(prompt_tokens=230))
+        index.observe(index.align(Request((B, A))), Usage(prompt_tokens=230, cached_tokens=192))
         stats = index.stats()
         assert (stats.requests, stats.changed, stats.block_tokens, stats.predicted_cached_tokens) == (2, 1, 400, 200)
         assert (stats.observed, stats.reported_prompt_tokens, stats.reported_cached_tokens) == (2, 460, 192)
         assert stats.cached_not_reported == 1
         assert stats.rules == {"nothing_gained": 1, "prefix": 1}
+
+    def test_a_request_that_is_sent_twice_is_reported_twice(self):
+        index = self.make()
+        planned = Alignment(Request((A, B)), (1, 0))
+        for cached in (0, 192):
+            index.sent(planned)
+            index.observe(planned, Usage(prompt_tokens=230, cached_tokens=cached))
+        stats = index.stats()
+        assert (stats.requests, stats.observed, stats.reported_cached_tokens) == (2, 2, 192)
+
+    def test_forgets_one_head_or_all_of_a_namespace(self):
+        index = self.make()
+        heads = [replace(ACME, head=head) for head in ("", "one", "two")]
+        for namespace in heads:
+            index.align(Request((A, B), namespace))
+        index.forget(heads[1])
+        assert [index.predict(Request((A, B), namespace)) for namespace in heads] == [200, 0, 200]
+        index.forget(ACME)
+        assert [index.predict(Request((A, B), namespace)) for namespace in heads] == [0, 0, 0]
+
+    def test_keys_of_any_kind_are_kept_apart(self):
+        index = self.make()
+        keys = [7, -7, 10**30, "7", "", "7" * 300, "seven\udc80", b"7", b"7" * 8, b"7" * 16, b"7" * 80, "7" * 16]
+        for key in keys:
+            assert index.align(Request((BlockRef(key, 100),))).predicted_cached_tokens == 0
+            assert index.predict(Request((BlockRef(key, 100),))) == 100
+
+    def test_an_order_budget_is_kept(self):
+        index = self.make()
+        index.align(Request((C, B, A)))
+        protecting = index.align(Request((A, B, C), budget=OrderBudget("throughput", protect_top=1)))
+        assert protecting.order[0] == 0
+        index.align(Request((C, B, A), OTHER))
+        near = index.align(Request((A, B, C), OTHER, OrderBudget("throughput", max_displacement=1)))
+        assert all(abs(place - rank) <= 1 for place, rank in enumerate(near.order))
 
     def test_empty_requests_are_fine(self):
         assert self.make().align(Request(())).order == ()
@@ -138,7 +174,7 @@ class IndexConformance:
 
         def work(worker: int) -> list[bool]:
             good = []
-            for step in range(150):
+            for step in range(self.steps):
                 start = (worker * 7 + step * 3) % 20
                 order = tuple(blocks[start + (place * (worker % 3 + 1)) % 10] for place in range(10))
                 request = Request(tuple(dict.fromkeys(order)), Namespace(tenant=str(step % 3)), key=(worker, step))
@@ -158,6 +194,6 @@ class IndexConformance:
 
         with ThreadPoolExecutor(8) as pool:
             results = [flag for flags in pool.map(work, range(8)) for flag in flags]
-        assert len(results) == 1_200
+        assert len(results) == 8 * self.steps
         assert all(results)
-        assert index.stats().requests == 1_600
+        assert index.stats().requests == 8 * (self.steps + (self.steps + 2) // 3)
