@@ -10,7 +10,7 @@ import logging
 import re
 import sys
 import time
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from ..errors import SettingsError
 
@@ -86,7 +86,13 @@ class JsonLines(logging.Formatter):
         return _without_keys(text)
 
 
-class _Handler(logging.StreamHandler[TextIO]):
+if TYPE_CHECKING:
+    _Stream = logging.StreamHandler[TextIO]
+else:
+    _Stream = logging.StreamHandler  # Python 3.10 cannot be told of what
+
+
+class _Handler(_Stream):
     """Ours, to be found again."""
 
 
