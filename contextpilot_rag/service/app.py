@@ -19,7 +19,7 @@ from .endpoint import Endpoint
 from .heads import LoopbackHosts, wanted
 from .hub import Hub
 from .operation import Answer, Operation
-from .problems import Failed, MethodNotAllowed, Rejected
+from .problems import Failed, MethodNotAllowed, Rejected, TooLarge
 from .routes import Routes
 
 logger = logging.getLogger("contextpilot_rag")
@@ -30,7 +30,7 @@ _LINGER_SECONDS = 2.0
 _SAFE = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _JSON = ((b"content-type", b"application/json"), *_SAFE)
 _CLOSE = ((b"connection", b"close"),)
-_UNREAD = frozenset({408, 413})  # answered while the body is still on its way
+_UNREAD = frozenset({408, 413})  # answered while the body is still on its way: nothing can follow it
 
 
 class App:
@@ -80,7 +80,6 @@ class App:
         await self._send(answer, receive, send)
 
     async def _send(self, answer: Answer, receive: Receive, send: Send) -> None:
-        unread = answer.status in _UNREAD
         given = answer.body
         body = given if isinstance(given, bytes | bytearray) else b"" if given is None else self._encode(given)
         headers: list[tuple[bytes, bytes]]
@@ -92,10 +91,10 @@ class App:
             headers = [(b"content-type", answer.media.encode()), *_SAFE, (b"content-length", b"%d" % len(body))]
         if answer.headers:
             headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in answer.headers.items()]
-        if unread:
+        if answer.status in _UNREAD:
             headers += _CLOSE
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        if unread:
+        if answer.status == TooLarge.status:
             await send({"type": "http.response.body", "body": body, "more_body": True})
             await linger(receive, _LINGER_BYTES, _LINGER_SECONDS)
             body = b""

@@ -19,6 +19,7 @@ from .settings import ServiceSettings
 
 MAX_HEAD = 32 * 2**10  # bytes of a request's head
 MAX_URL = 24 * 2**10  # the longest names of a namespace and a conversation, in the longest encoding
+_PIPELINE = 100  # requests that wait for the one before them; uvicorn reads on and on
 _FRAMING = 8  # bytes of a chunked body's framing for each byte of it; one-byte chunks have five
 _FLUSH_SECONDS = 5.0  # how long a closed connection may take to be read to its end
 _GRACE_SECONDS = 5.0  # the app says first that a body is late; this ends connections where it has answered already
@@ -118,6 +119,8 @@ class Connection(HttpToolsProtocol):
         """The request is known; its body may follow."""
         self._in_head = False
         self._disarm()
+        if len(self.pipeline) >= _PIPELINE:
+            raise ValueError
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

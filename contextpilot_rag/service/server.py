@@ -62,6 +62,11 @@ class Server:
         scheme = "https" if self._settings.tls_certificate else "http"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._state.connections)
+
     async def serve(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serve until `stop`; then end what is under way, and the parts of the service.
 
