@@ -14,7 +14,7 @@ from .heads import check_json, length_of
 from .hub import Hub, State
 from .operation import Answer, Call, Operation
 from .parameters import Parameters
-from .problems import Forbidden, Malformed, Unavailable, Unusable
+from .problems import Forbidden, Malformed, TooLarge, Unavailable, Unusable
 
 
 class Endpoint:
@@ -52,14 +52,20 @@ class Endpoint:
         caller = self._caller(head)
         self._parameters.check(path)
         given = self._parameters.read(query)
-        raw = b""
-        body = None
-        if operation.body is not None:
-            check_json(head)
-            raw = await read(receive, length_of(head), self._most, hub.settings.body_seconds)
-            if self._decoder is not None:
-                body = decode(self._decoder, raw)
-        return await operation.handler(Call(hub, caller, body, raw, path, given))
+        if operation.body is None:
+            return await operation.handler(Call(hub, caller, None, b"", path, given))
+        check_json(head)
+        length = length_of(head)
+        if length is not None and length > self._most:
+            raise TooLarge(f"a body of {length} bytes; at most {self._most} are taken")
+        size = self._most if length is None else length
+        hub.loads.take(caller.tenant, size, long=operation.long)
+        try:
+            raw = await read(receive, length, self._most, hub.settings.body_seconds)
+            body = None if self._decoder is None else decode(self._decoder, raw)
+            return await operation.handler(Call(hub, caller, body, raw, path, given))
+        finally:
+            hub.loads.give_back(caller.tenant, size, long=operation.long)
 
     def _caller(self, head: Mapping[bytes, bytes]) -> Caller:
         operation, hub = self.operation, self._hub

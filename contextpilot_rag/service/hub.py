@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from .auth import Caller, Gate
 from .core import Service
+from .loads import Loads
 from .metrics import Metrics
 from .plans import Plans
 from .settings import ServiceSettings
@@ -59,6 +60,7 @@ class Hub:
         tracer: spans around operations.
         plans: large batches that are worked on beside the requests.
         snapshots: what is kept on disk; None: nothing.
+        loads: bytes that each tenant has on their way.
         batches: held by the one that is worked on: several at a time would be several slices between two requests.
     """
 
@@ -72,3 +74,7 @@ class Hub:
     plans: Plans | None = None
     snapshots: Snapshots | None = None
     batches: asyncio.Lock = field(default_factory=asyncio.Lock)
+    loads: Loads = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.loads = Loads(self.settings)

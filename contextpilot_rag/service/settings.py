@@ -48,8 +48,8 @@ class ServiceSettings:
         max_plans: plans under way at a time, of all tenants; each waits in a process of its own for its turn.
         plan_seconds: a plan that takes longer is ended.
         plan_kept_seconds: a finished plan is kept so long for being fetched.
-        max_body: bytes of a request's body; the bodies of plans may be ``max_plan_body``.
-        max_plan_body: bytes.
+        max_body: bytes of a request's body, but for plans; a tenant may have 16 such on their way at a time.
+        max_plan_body: bytes; a tenant may have two such on their way at a time.
         max_blocks: blocks of one request.
         max_batch: requests of one batch.
         max_plan: requests of one plan.
