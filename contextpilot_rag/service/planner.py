@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import sys
 import threading
 import time
 import traceback
 from contextlib import suppress
+from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 import msgspec
@@ -110,12 +110,18 @@ def _streams() -> tuple[BinaryIO, BinaryIO]:
 
 
 def _be_modest() -> None:
-    """Leave the processor to those who are waited for; be the first to go where memory runs out."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service decides what an interruption of its terminal means
-    if hasattr(os, "nice"):
+    """Leave the processor to those who are waited for; be the first to go where memory runs out.
+
+    Linux shares the processor out between sessions before it looks at processes: so this one has a session of its own,
+    and takes nothing from the service's share. What its terminal tells the service is then nothing to this, either.
+    """
+    if hasattr(os, "setsid"):
+        with suppress(OSError):
+            os.setsid()
         os.nice(_MODEST)
-    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:  # noqa: PTH123
-        file.write("1000")
+    for file, value in (("autogroup", _MODEST), ("oom_score_adj", 1000)):
+        with suppress(OSError):
+            Path("/proc/self", file).write_text(str(value), encoding="ascii")
 
 
 def _end_with(source: BinaryIO) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,7 +16,9 @@ import pytest
 from contextpilot_rag.index.plan import plan_batch
 from contextpilot_rag.remote import wire
 from contextpilot_rag.remote.wire_plan import PlanOut
+from contextpilot_rag.service import plan_pipe as pipe
 from contextpilot_rag.service.core import Service
+from contextpilot_rag.service.plan_child import Child, PlanBroke
 from contextpilot_rag.service.plans import Plans
 from contextpilot_rag.service.problems import Conflict, Malformed, NotFound, Unavailable, Unusable
 from contextpilot_rag.service.settings import ServiceSettings
@@ -248,4 +251,38 @@ async def test_nothing_of_the_services_is_in_the_processs_arguments_or_environme
             assert told
             assert not [word for word in (b"hush", b"/nowhere", b"CONTEXTPILOT_") if word in told]
         assert os.getpriority(os.PRIO_PROCESS, pid) > os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getsid(pid) == pid  # where sessions share the processor, it takes nothing from the service's
         await at.plans.discard(at.acme, job.id)
+
+
+async def test_a_process_that_cannot_be_started_is_no_fault_of_the_batch(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    async with desk() as at:
+        with pytest.raises(Unavailable, match="no process can be started"):
+            await at.plans.submit(at.acme, body(batch()))
+        assert len(at.plans) == 0
+
+
+async def said(child: Child, kind: bytes, data: bytes) -> None:
+    await child.send(kind, data)
+    await child.result(lambda progress: None, lambda size: None)
+
+
+async def test_an_error_of_ours_in_the_process_is_logged_by_the_service(caplog):
+    child = await Child.start()
+    try:
+        with pytest.raises(PlanBroke, match="an error of the service"):
+            await said(child, pipe.LIMITS, b"\xc1")
+        assert "Traceback" in caplog.text
+    finally:
+        await child.end()
+
+
+@pytest.mark.parametrize("size", [0, 50_000_000])
+async def test_a_process_that_ends_while_it_is_sent_something_is_noticed(size):
+    child = await Child.start()
+    try:
+        with pytest.raises(PlanBroke, match="its process ended"):
+            await said(child, b"?", bytes(size))
+    finally:
+        await child.end()
