@@ -11,6 +11,7 @@ from .tally import Tally
 
 MINUTES = 60
 _ROWS = 200  # of one minute; what else there is goes into one row
+_ROWS_EACH = 50  # of one tenant; likewise, so that nobody's many namespaces hide the others'
 
 
 class Row(NamedTuple):
@@ -27,7 +28,7 @@ class Row(NamedTuple):
     engine: str | None
 
 
-OTHERS = Row("", None, None)
+OTHERS = Row("", None, None)  # one tenant's others have its name
 
 
 @dataclass(slots=True)
@@ -37,11 +38,13 @@ class Minute:
     Args:
         number: minutes of the clock.
         rows: figures.
+        each: how many rows each tenant has.
         errors: how often something was rejected, by kind of problem.
     """
 
     number: int
     rows: dict[Row, Tally] = field(default_factory=dict)
+    each: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
 
 
@@ -63,11 +66,16 @@ class Hour:
 
     def add(self, row: Row, step: Tally) -> None:
         """Add figures to the minute that was under way at the last `turn`."""
-        rows = (self._minutes[-1] if self._minutes else self._now()).rows
+        minute = self._minutes[-1] if self._minutes else self._now()
+        rows = minute.rows
         tally = rows.get(row)
         if tally is None:
-            if len(rows) >= _ROWS:
+            if minute.each[row.tenant] >= _ROWS_EACH:
+                row = Row(row.tenant, None, None)
+            if row not in rows and len(rows) >= _ROWS:
                 row = OTHERS
+            if row not in rows:
+                minute.each[row.tenant] += 1
             tally = rows.setdefault(row, Tally())
         tally.add(step)
 
@@ -93,7 +101,7 @@ class Hour:
         rows = {row: Tally() for row in now.rows}
         for row, tally in now.rows.items():
             rows[row].add(tally)
-        return [*list(self._minutes)[:-1], Minute(now.number, rows, now.errors.copy())]
+        return [*list(self._minutes)[:-1], Minute(now.number, rows, errors=now.errors.copy())]
 
     def _now(self) -> Minute:
         number = self.number

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .hour import MINUTES, OTHERS, Minute
+from .hour import MINUTES, Minute
 from .tally import Tally
 
 Space = tuple[str, tuple[str, str, str] | None]  # the API key's tenant; tenant, model and corpus, or None: all others
@@ -48,7 +48,7 @@ class Summary:
         for row, tally in minute.rows.items():
             self.minutes[place].add(tally)
             self.spaces.setdefault((row.tenant, row.namespace), Tally()).add(tally)
-            if row is not OTHERS:
+            if row.namespace is not None:
                 self.engines.setdefault((row.tenant, row.engine), Tally()).add(tally)
         self.errors.update(minute.errors)
 

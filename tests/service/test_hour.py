@@ -82,12 +82,24 @@ def test_what_was_taken_of_the_hour_changes_no_more():
 def test_a_minute_has_so_many_rows_and_no_request_is_lost():
     hour = Hour(Clock())
     for number in range(5_000):
-        hour.add(row(corpus=str(number)), Tally(requests=1))
+        hour.add(Row(f"t{number % 10}", ("", "", str(number)), None), Tally(requests=1))
     minutes = hour.minutes()
     assert len(minutes[0].rows) <= 201
     summary = summed(minutes)
     assert summary.total.requests == 5_000
     assert summary.spaces["", None].requests == 4_800
+
+
+def test_one_tenants_many_namespaces_do_not_hide_anothers():
+    hour = Hour(Clock())
+    for number in range(5_000):
+        hour.add(Row("greedy", ("", "", str(number)), f"e{number}"), Tally(requests=1))
+    hour.add(Row("quiet", ("", "m", ""), "e"), Tally(requests=1))
+    summary = summed(hour.minutes())
+    assert summary.spaces["quiet", ("", "m", "")].requests == 1
+    assert summary.engines["quiet", "e"].requests == 1
+    assert summary.spaces["greedy", None].requests == 4_950
+    assert len(summary.engines) == 51
 
 
 def test_a_minute_long_ago_is_forgotten_even_if_nothing_came_since():
