@@ -7,6 +7,7 @@ under way an engine's report is about.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from .async_pilot import AsyncContextPilot
 from .conversation import Conversation, TurnPrompt
 from .dedup.marks import shield
 from .engines.usage import usage_of
-from .index.local import ContextIndex
+from .index.local import ContextIndex, LocalIndex
 from .intake import namespace_of
 from .pilot import ContextPilot
 from .prompt import hints
@@ -37,8 +38,8 @@ class Adapter:
     """A pilot inside a framework: texts in, an order out, and no failure ever.
 
     Args:
-        pilot: a `ContextPilot` or `AsyncContextPilot` to share, an index or its address, or None: an index of its own
-            in this process.
+        pilot: a `ContextPilot` or `AsyncContextPilot` to share, an index, the address of a service that is one, or
+            None: an index of its own in this process.
         namespace: what may share cached prefixes; None: the pilot's.
         remember: requests under way that a report can be matched to; the oldest go.
         **options: settings for every request: order, min_gain, protect_top, ...
@@ -139,6 +140,8 @@ class Adapter:
     def learn(self, sent: str, response: object, *, namespace: Namespace | str | None = None) -> Usage | None:
         """Learn from an engine's report on a prompt that somebody else assembled and sent.
 
+        In an event loop, an index that is elsewhere is told of it in a thread, and what fails there is only counted.
+
         Args:
             sent: the text of all its messages.
             response: as `ContextPilot.observe` takes it.
@@ -153,9 +156,9 @@ class Adapter:
             prompt = (
                 None if usage is None else self._found(sent, None if namespace is None else namespace_of(namespace))
             )
-            if prompt is not None:
+            if prompt is not None and usage is not None:
                 prompt.sent.prompt_bytes = len(sent.encode("utf-8", "surrogatepass"))
-                return self.pilot.observe(prompt, usage)
+                return self._report(prompt, usage)
         return None
 
     @property
@@ -166,6 +169,18 @@ class Adapter:
     def failed(self, error: Exception) -> None:
         """Count a failure of the framework's side; raise it, if ``on_error="raise"`` was asked for."""
         self.pilot.failed_open(error)
+
+    def _report(self, prompt: AlignedPrompt, usage: Usage) -> Usage | None:
+        """Let the index know, in a thread where an event loop would have to wait for one that is elsewhere."""
+        try:
+            loop = None if isinstance(self.pilot.index, LocalIndex) else asyncio.get_running_loop()
+        except RuntimeError:
+            loop = None
+        if loop is None:
+            return self.pilot.observe(prompt, usage)
+        reporting = loop.run_in_executor(None, self.pilot.observe, prompt, usage)
+        reporting.add_done_callback(lambda done: done.cancelled() or done.exception())  # which was counted
+        return usage
 
     def _request(self, texts: Sequence[str], namespace: Namespace | str | None) -> tuple[list[Block], dict[str, Any]]:
         return _by_position(texts), {

@@ -16,8 +16,10 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
+import anyio
 import httpcore
 
+from .asks import Deadline
 from .line import NO_ADDRESS, usable
 from .lookup import Found
 
@@ -41,20 +43,24 @@ class AsyncLine(httpcore.AsyncNetworkStream):
         weakref.finalize(self, sock.close)
 
     @classmethod
-    async def open(cls, found: Found | Future[Found], context: ssl.SSLContext | None, host: str) -> AsyncLine:
+    async def open(
+        cls, found: Found | Future[Found], deadline: Deadline, context: ssl.SSLContext | None, host: str
+    ) -> AsyncLine:
         """A new connection to the first of the addresses that takes it.
 
         Raises:
             OSError: none of them did.
+            Late: not in time.
         """
         if isinstance(found, Future):
             found = await asyncio.wrap_future(found)
         error = OSError(NO_ADDRESS)
-        for family, address in found:
+        for number, (family, address) in enumerate(found):
             sock = socket.socket(family, socket.SOCK_STREAM)
             try:
                 sock.setblocking(False)
-                await asyncio.get_running_loop().sock_connect(sock, address)
+                with anyio.fail_after(deadline.left() / (len(found) - number)):
+                    await asyncio.get_running_loop().sock_connect(sock, address)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 tls = None if context is None else _Tls(sock, context, host)
                 if tls is not None:
@@ -69,11 +75,11 @@ class AsyncLine(httpcore.AsyncNetworkStream):
                 return cls(sock, tls)
         raise error
 
-    async def write(self, buffer: bytes, timeout: Any = None) -> None:  # noqa: ANN401, ARG002
+    async def write(self, buffer: bytes, timeout: Any = None) -> None:  # noqa: ANN401, ARG002, ASYNC109
         """Note what is to be sent; it goes out when the answer is waited for."""
         self._unsent += buffer
 
-    async def read(self, max_bytes: int, timeout: Any = None) -> bytes:  # noqa: ANN401, ARG002
+    async def read(self, max_bytes: int, timeout: Any = None) -> bytes:  # noqa: ANN401, ARG002, ASYNC109
         """The next bytes of the answer; empty at its end."""
         if self._unsent:
             unsent, self._unsent, self.answered = self._unsent, b"", False

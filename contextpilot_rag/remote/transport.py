@@ -10,7 +10,7 @@ import asyncio
 import ssl
 import threading
 import weakref
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpcore
@@ -98,14 +98,15 @@ class Transport:
         """As `send`, awaited. Who is cancelled leaves nothing behind."""
         import anyio
 
-        request = self._request(ask, Deadline(ask.seconds))
+        deadline = Deadline(ask.seconds)
+        request = self._request(ask, deadline)
         free = self._gate()
         acquired = False
         try:
             with anyio.fail_after(ask.seconds):
                 async with free:
                     acquired = True
-                    return await self._asend(ask, request)
+                    return await self._asend(ask, request, deadline)
         except TimeoutError as error:
             raise (Late if acquired else Full) from error
         except (OSError, httpcore.ProtocolError) as error:
@@ -113,9 +114,10 @@ class Transport:
 
     def close(self) -> None:
         """End the connections that wait for a request; a later one makes a new one."""
-        for stack in (self._idle, self._idle_async):
-            while stack:
-                stack.pop()[0].close()
+        for _ in range(len(self._idle)):
+            _close_one(self._idle)
+        for _ in range(len(self._idle_async)):
+            _close_one(self._idle_async)
 
     def _request(self, ask: Ask, deadline: Deadline) -> httpcore.Request:
         headers = [*self._headers, *trace_headers()]
@@ -141,7 +143,7 @@ class Transport:
             else:
                 line.close()
 
-    async def _asend(self, ask: Ask, request: httpcore.Request) -> Reply:
+    async def _asend(self, ask: Ask, request: httpcore.Request, deadline: Deadline) -> Reply:
         kept = _usable(self._idle_async)
         if kept is not None:
             try:
@@ -149,7 +151,7 @@ class Transport:
             except (OSError, httpcore.RemoteProtocolError):
                 if kept[0].answered:
                     raise
-        line = await AsyncLine.open(self._lookup.addresses(), self._context, self._address.host)
+        line = await AsyncLine.open(self._lookup.addresses(), deadline, self._context, self._address.host)
         made = httpcore.AsyncHTTP11Connection(self._origin, line, keepalive_expiry=IDLE_SECONDS)
         return await self._aexchange((line, made), request, ask.most)
 
@@ -208,6 +210,11 @@ def _usable(stack: list[PairT]) -> PairT | None:
         if pair[0].usable and not pair[1].has_expired():
             return pair
         pair[0].close()
+
+
+def _close_one(stack: list[PairT]) -> None:
+    with suppress(IndexError):  # another thread was faster
+        stack.pop()[0].close()
 
 
 def _said(error: Exception) -> str:
