@@ -24,10 +24,12 @@ class PeerServer:
 
     Args:
         port: on 127.0.0.1.
+        pid: of its process.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, pid: int) -> None:
         self.port = port
+        self.pid = pid
 
     def reorder(self, contexts: Sequence[Sequence[str]], patience: float = _PATIENCE) -> float:
         """Give it contexts to order, and to know from then on; how many seconds it takes.
@@ -73,7 +75,7 @@ def peer_server(*arguments: str) -> Iterator[PeerServer]:
     )
     try:
         _await(process, port)
-        yield PeerServer(port)
+        yield PeerServer(port, process.pid)
     finally:
         _end(process)
 
