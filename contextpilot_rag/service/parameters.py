@@ -10,7 +10,7 @@ from .problems import Rejected, Unusable
 from .routes import decoded
 
 _MOST = 16  # parameters in a query
-_MOST_CHARACTERS = 8_192  # of a parameter in a path; no URL is longer
+_MOST_CHARACTERS = 8_192  # of a parameter; no URL is longer
 _NO_SCHEMA: Mapping[str, Any] = {}
 _NONE: Mapping[str, str] = {}
 
@@ -72,5 +72,7 @@ def _check(name: str, value: str, schema: Mapping[str, Any]) -> None:
         least, most = schema.get("minimum", 0), schema.get("maximum", 2**31)
         if not (value.isascii() and value.isdigit() and len(value) < 16 and least <= int(value) <= most):
             raise Unusable(f"the query parameter {name} is a whole number from {least} to {most}")
+    if kind == "string" and len(value) > schema.get("maxLength", _MOST_CHARACTERS):
+        raise Unusable(f"the query parameter {name} is too long")
     if kind == "string" and "enum" in schema and value not in schema["enum"]:
         raise Unusable(f"the query parameter {name} is one of {', '.join(schema['enum'])}")
