@@ -6,6 +6,7 @@ import argparse
 import re
 from collections.abc import Callable
 from dataclasses import fields
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if name in SECRETS:
             continue
         option = f"--{name.replace('_', '-')}"
-        text = f"{helps[name]} (default: {_shown(setting.default)})".replace("%", "%%")
+        text = f"{helps.get(name, name)} (default: {_shown(setting.default)})".replace("%", "%%")
         if kind is bool:
             parser.add_argument(option, action=argparse.BooleanOptionalAction, default=None, help=text)
         else:
@@ -85,7 +86,8 @@ def settings_of(options: argparse.Namespace) -> ServiceSettings:
 
 def _helps() -> dict[str, str]:
     """What the settings' own docstring says of each."""
-    lines = re.findall(r"^ {8}(\w+): (.+(?:\n {12}.+)*)$", ServiceSettings.__doc__ or "", re.MULTILINE)
+    text = cleandoc(ServiceSettings.__doc__ or "")  # newer Pythons have taken its indentation away, older ones have not
+    lines = re.findall(r"^ {4}(\w+): (.+(?:\n {8}.+)*)$", text, re.MULTILINE)
     return {name: re.sub(r"\s+", " ", text).replace("``", "").rstrip(".") for name, text in lines}
 
 
