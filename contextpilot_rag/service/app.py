@@ -6,6 +6,7 @@ little as it can on the machine that it shares with an engine.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ import msgspec
 from .body import ClientGoneError, Receive, linger
 from .endpoint import Endpoint
 from .heads import LoopbackHosts, wanted
-from .hub import Hub
+from .hub import Hub, State
 from .operation import Answer, Operation
 from .problems import Failed, MethodNotAllowed, Rejected, TooLarge
 from .routes import Routes
@@ -64,6 +65,10 @@ class App:
             answer = given if isinstance(given, Answer) else Answer(given, endpoint.operation.status)
         except ClientGoneError:
             return
+        except asyncio.CancelledError:
+            if self._hub.state is State.DRAINING:  # time is up, and nobody is connected any more
+                return
+            raise
         except MethodNotAllowed as error:
             kind = error.kind
             answer = _allowed(error) if scope["method"] == "OPTIONS" else problem(error)

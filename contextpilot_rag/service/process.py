@@ -42,6 +42,7 @@ def _run(server: Server, ready: Callable[[], None]) -> None:
         asyncio.set_event_loop(loop)
         loop.run_until_complete(server.serve(ready))
         loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
     finally:
         asyncio.set_event_loop(None)
         loop.close()

@@ -17,9 +17,11 @@ from .life import Life
 from .listening import check_address, listening
 from .protocol import Connection
 from .table import operations
+from .tls import Tls
 
 logger = logging.getLogger("contextpilot_rag")
 _TICK_SECONDS = 0.5  # how often the Date header is renewed
+_FLUSH_SECONDS = 1.0
 _LOOK_SECONDS = 0.02  # how often a drain looks whether all is done
 
 
@@ -37,7 +39,6 @@ class Server:
         self._life = life
         self._settings = life.hub.settings
         check_address(self._settings)
-        self._socket = listening(self._settings.host, self._settings.port)
         self._config = uvicorn.Config(
             App(life.hub, operations()),
             interface="asgi3",
@@ -48,10 +49,12 @@ class Server:
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            ssl_certfile=self._settings.tls_certificate,
-            ssl_keyfile=self._settings.tls_key,
         )
+        self._config.load()
         self._state = ServerState()
+        self._stopped = False
+        self._tls = Tls.of(self._settings)
+        self._socket = listening(self._settings.host, self._settings.port)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ending: asyncio.Event | None = None
 
@@ -59,7 +62,7 @@ class Server:
     def address(self) -> str:
         """Where it listens, as a URL."""
         host, port = self._socket.getsockname()[:2]
-        scheme = "https" if self._settings.tls_certificate else "http"
+        scheme = "http" if self._tls is None else "https"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
     @property
@@ -78,48 +81,67 @@ class Server:
         """
         loop = self._loop = asyncio.get_running_loop()
         ending = self._ending = asyncio.Event()
-        self._config.load()
+        if self._stopped:
+            ending.set()
         self._renew_date()
-        tls = self._config.ssl
-        patience = self._settings.header_seconds if tls else None
+        tls = None if self._tls is None else self._tls.context
+        patience = None if self._tls is None else self._settings.header_seconds
         server = await loop.create_server(self._protocol, sock=self._socket, ssl=tls, ssl_handshake_timeout=patience)
         ticking = loop.create_task(self._tick())
         try:
             await self._life.start()
-            ready()
+            if not ending.is_set():
+                ready()
             await ending.wait()
-            self._life.hub.state = State.DRAINING
-            await self._drain()
         finally:
             self._life.hub.state = State.DRAINING
-            ticking.cancel()
+            await self._drain()
             server.close()
-            for connection in list(self._state.connections):
-                connection.shutdown()
-            await self._life.stop()
-            for connection in list(self._state.connections):
-                connection.transport.abort()
+            await self._close()
+            ticking.cancel()
             with suppress(asyncio.CancelledError):
                 await ticking
+            await self._life.stop()
 
     def stop(self) -> None:
-        """Begin the end; from any thread."""
+        """Begin the end; from any thread, and before it has begun, too."""
+        self._stopped = True
         if self._loop is not None and self._ending is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._ending.set)
 
     def reload(self) -> None:
         """Have files read again; from any thread."""
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._life.reload)
+            self._loop.call_soon_threadsafe(self._reload)
+
+    def _reload(self) -> None:
+        if self._tls is not None:
+            self._tls.reload()
+        self._life.reload()
 
     async def _drain(self) -> None:
-        """Wait for the requests under way."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self._settings.drain_seconds
-        while self._state.tasks and loop.time() < until:  # noqa: ASYNC110  new ones may come: probes
-            await asyncio.sleep(_LOOK_SECONDS)
-        if self._state.tasks:
+        """Wait for the requests under way; new ones are refused, and whoever asks hears why."""
+        if not await self._until(lambda: not self._state.tasks, self._settings.drain_seconds):
             logger.warning("%d requests were not answered within drain_seconds", len(self._state.tasks))
+
+    async def _close(self) -> None:
+        """Close all connections: those that can be flushed first, the others as they are."""
+        await asyncio.sleep(_LOOK_SECONDS)  # those that were accepted a moment ago, and are none yet
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        await self._until(lambda: not self._state.connections, 0 if self._state.tasks else _FLUSH_SECONDS)
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        for task in list(self._state.tasks):
+            task.cancel()
+        await asyncio.gather(*self._state.tasks, return_exceptions=True)
+
+    async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while not condition() and loop.time() < until:  # noqa: ASYNC110  nothing tells
+            await asyncio.sleep(_LOOK_SECONDS)
+        return condition()
 
     async def _tick(self) -> None:
         while True:

@@ -89,7 +89,7 @@ def status_of(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1])
 
 
-def requests(service: Served) -> int:
+def requests(service):
     return service.ask("GET", "/v1/stats").json()["requests"]
 
 
