@@ -41,6 +41,7 @@ class Service:
     ) -> None:
         self.settings = settings
         self.sharing: Mapping[str, frozenset[str]] = {}  # corpus: tenants that share it
+        self.leaving: list[Callable[[Tenant], None]] = []  # called with a tenant that is no more
         self._secret = secret
         self._clock = clock
         self._watchers = watchers
@@ -98,9 +99,12 @@ class Service:
     def drop(self, names: Sequence[str]) -> None:
         """Forget tenants that are no more."""
         for name in names:
-            gone = (self._tenants.pop(name, None), self._own.pop(name, None))
-            if gone != (None, None):
+            tenant, pool = self._tenants.pop(name, None), self._own.pop(name, None)
+            if tenant is not None or pool is not None:
                 self._tell_forgotten(name, None)
+            if tenant is not None:
+                for leave in self.leaving:
+                    leave(tenant)
 
     def _tell_forgotten(self, tenant: str, namespace: Namespace | None) -> None:
         """What is no more shall not be shown, nor stay on disk for long."""

@@ -105,6 +105,7 @@ def assemble(settings: ServiceSettings, *, alone: bool = False) -> Life:
         parts.append(garbage)
     service = Service(settings, secret, watchers=watchers)
     plans = Plans(settings, metrics.planned)
+    service.leaving.append(plans.leave)
     hub = Hub(settings, service, gate_from(settings), rates=Rates(settings), metrics=metrics, tracer=spans, plans=plans)
     if settings.state is not None:
         hub.snapshots = Snapshots(service, hub.gate, changes, settings.state, settings.snapshot_seconds, metrics)

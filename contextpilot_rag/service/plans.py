@@ -144,6 +144,14 @@ class Plans:
         self._shelf.forget(job)
         return job.out()
 
+    def leave(self, tenant: Tenant) -> None:
+        """End and forget all jobs of a tenant that is no more."""
+        for job in self._shelf.of(tenant):
+            if job.ended:
+                self._shelf.forget(job)
+            else:
+                job.cancel()
+
     async def _live(self, job: Job, body: list[bytes], admitted: asyncio.Future[None]) -> None:
         """A job from its start to its end."""
         try:

@@ -34,6 +34,7 @@ class Desk:
         self.service = Service(self.settings)
         self.told: list[tuple[str, float]] = []
         self.plans = Plans(self.settings, lambda ended, seconds: self.told.append((ended, seconds)))
+        self.service.leaving.append(self.plans.leave)
         self.acme = self.service.tenant("acme")
         self.other = self.service.tenant("other")
 
@@ -139,6 +140,20 @@ async def test_a_job_is_cancelled_while_it_runs_and_while_it_waits():
         await until(lambda: [how for how, _ in at.told] == ["cancelled", "done"])  # one was never worked on
 
 
+async def test_with_a_tenant_its_jobs_go():
+    async with desk() as at:
+        done = await at.plans.submit(at.acme, body(batch()))
+        await ended(at.plans, at.acme, done.id)
+        running = await at.plans.submit(at.acme, body(endless()))
+        mine = await at.plans.submit(at.other, body(batch()))
+        at.service.drop(["acme", "nobody"])
+        await until(lambda: len(at.plans.processes) < 2)
+        with pytest.raises(NotFound):
+            at.plans.result(at.acme, done.id)
+        assert at.plans.job(at.acme, running.id).status == "cancelled"
+        assert await ended(at.plans, at.other, mine.id) == "done"
+
+
 async def test_progress_is_told_while_it_runs():
     async with desk() as at:
         job = await at.plans.submit(at.acme, body(endless()))
@@ -154,6 +169,7 @@ async def test_no_tenant_sees_fetches_or_ends_the_jobs_of_another_nor_of_a_forme
     async with desk() as at:
         job = await at.plans.submit(at.acme, body(batch()))
         await ended(at.plans, at.acme, job.id)
+        at.service.leaving.clear()
         at.service.drop(["acme"])
         for stranger in (at.other, at.service.tenant("acme")):
             assert at.plans.jobs(stranger) == []
