@@ -94,7 +94,7 @@ class AlignmentWindow:
         self._leaving = True
         self._go()
         if self._releasing is not None:
-            await self._releasing
+            await asyncio.shield(self._releasing)  # who is cancelled here leaves nobody waiting
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -270,13 +270,15 @@ class RemoteIndex:
         pid = os.getpid()
         own = self._owns.get(pid)
         if own is None:
-            parents = [other for other in list(self._owns) if other != pid]
-            salts = self._owns[parents[0]].salts.copy() if parents else Kept(_MOST_SALTS)
+            inherited = [self._owns.get(parent) for parent in list(self._owns) if parent != pid]
+            salts: Kept[_SaltOf, tuple[str | None]] = Kept(_MOST_SALTS)
+            for parents in inherited:
+                if parents is not None:
+                    salts = parents.salts.copy()
+                    parents.calls.transport.close()  # only this process's copies of the sockets
             own = self._owns.setdefault(pid, self._made(salts))
-            for parent in parents:
-                inherited = self._owns.pop(parent, None)
-                if inherited is not None:
-                    inherited.calls.transport.close()  # only this process's copies of the sockets
+            for parent in [other for other in list(self._owns) if other != pid]:
+                self._owns.pop(parent, None)
         return own
 
     def _made(self, salts: Kept[_SaltOf, tuple[str | None]]) -> _Own:
