@@ -166,23 +166,30 @@ def teach(traffic: Traffic, patience: float) -> str:
 def section(found: Found, traffic: Traffic, length: Length, stopped: str, load: float) -> str:
     """What stands in the README."""
     versions = provenance(("uvicorn", "uvloop", "httptools", "httpcore"))
-    parts = [f"## The service\n\nFrom {versions} Peer: contextpilot {peer.VERSION}, its HTTP server."]
-    parts += [f"Load average before it began: {load:.1f}."]
-    parts += [
-        f"Contexts of {SIZE} blocks {traffic.source}; {KNOWN:,} of them known, each request a new one: one of them with "
-        "three blocks of another. Load, server and plan share the machine. Our server asks for a key and keeps "
+    traffic_text = (
+        f"Contexts of {SIZE} blocks {traffic.source}; {KNOWN:,} of them known, each request a new one: one of them "
+        "with three blocks of another. Load, server and plan share the machine. Our server asks for a key and keeps "
         f"snapshots. Rounds: {length.rounds}; each figure is their median (smallest-largest)."
-    ]
-    parts += [_bars(found)]
-    parts += [
-        f"### At {RATE} requests a second\n\nArrivals by chance (exponential gaps), whether or not the earlier ones are "
-        "answered; time from when a request was due. `/healthz` is what load, machine and HTTP cost by themselves. "
-        f"*plans*: batches of {PLANNED:,} contexts, one after the other all the time, sent and fetched whole; they took "
+    )
+    open_text = (
+        "Arrivals by chance (exponential gaps), whether or not the earlier ones are answered; time from when a request "
+        "was due. `/healthz` is what load, machine and HTTP cost by themselves. *plans*: batches of "
+        f"{PLANNED:,} contexts, one after the other all the time, sent and fetched whole; they took "
         f"{found.spread('plan seconds', 1)} s each. *snapshots*: one each second."
+    )
+    parts = [
+        "## The service",
+        f"From {versions} Peer: contextpilot {peer.VERSION}, its server. Load average before: {load:.1f}.",
+        traffic_text,
+        _bars(found),
+        f"### At {RATE} requests a second",
+        open_text,
+        _open(found),
+        "### One after another",
+        "As fast as the answers come.",
+        _closed(found),
+        _about_peer(found, stopped),
     ]
-    parts += [_open(found)]
-    parts += ["### One after another\n\nAs fast as the answers come."]
-    parts += [_closed(found), _about_peer(found, stopped)]
     return "\n\n".join(parts)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
+from typing import cast
 
 import httptools
 import msgspec
@@ -15,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from ..remote.wire import Problem
+from .gathered import Gathered
 from .settings import ServiceSettings
 
 MAX_HEAD = 32 * 2**10  # bytes of a request's head
@@ -50,7 +52,8 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a request's head, but not for long."""
-        super().connection_made(transport)
+        self._gathered = Gathered(transport)
+        super().connection_made(cast("asyncio.Transport", self._gathered))
         if len(self.connections) > self._settings.max_connections:
             transport.abort()
             return
@@ -136,6 +139,7 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """It was answered; the answer is on its way."""
+        self._gathered.flush()
         super().on_response_complete()
         self._close_if_unread()
 
