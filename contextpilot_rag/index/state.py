@@ -7,8 +7,10 @@ read back is always a sound one. Nothing is read or written here: whoever calls 
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import repeat
+from operator import attrgetter
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -20,7 +22,7 @@ from .node import Node
 from .shadow import Standing
 from .tree import PrefixTree
 
-_PART = 1_000  # entries in one part, or a few more
+_PART = 500  # entries in one part, or a few more
 
 Place = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -69,7 +71,9 @@ StatePart = NamespacePart | TreePart | HistoryPart | Standing
 
 
 def dump_tree(tree: PrefixTree) -> Iterator[TreePart]:
-    """A tree in parts. It may be changed between two of them; the first of them are a tree, too: of what was used last.
+    """A tree in parts, some of them empty. It may be changed between two of them.
+
+    The first so many of them tell of a tree, too: of what was used last.
 
     Raises:
         StateError: a block's key is neither bytes nor a text nor a number of 64 bits.
@@ -77,7 +81,12 @@ def dump_tree(tree: PrefixTree) -> Iterator[TreePart]:
     place_of = {tree.root: 0}
     table = _Table()
     part = TreePart([], [], [], [], [])
-    for node in tree.nodes():
+    runs = []  # nodes in the order of use, in pieces that are sorted one at a time
+    nodes = tree.nodes()
+    for start in range(0, len(nodes), _PART):
+        runs.append(sorted(nodes[start : start + _PART], key=_last_used, reverse=True))
+        yield TreePart([], [], [], [], [])
+    for node in heapq.merge(*runs, key=_last_used, reverse=True):
         if not tree.holds(node):
             continue
         unwritten = []  # the node, and what was split off above it since
@@ -93,6 +102,9 @@ def dump_tree(tree: PrefixTree) -> Iterator[TreePart]:
             yield part
             part = TreePart([], [], [], [], [])
     yield part
+
+
+_last_used = attrgetter("used_at")
 
 
 class _Table:
@@ -135,11 +147,12 @@ def load_tree(parts: Iterable[TreePart], capacity_tokens: int | None = None, max
     nodes = [tree.root]
     keys: list[Hashable] = []
     tokens: list[int] = []
+    one_of: dict[int, int] = {}  # equal numbers as one object: there are few different ones, and many blocks
     try:
         for part in parts:
             _check(part.keys)
             keys += part.keys
-            tokens += part.tokens
+            tokens += map(one_of.setdefault, part.tokens, part.tokens)
             blocks = list(map(keys.__getitem__, part.entries))
             weights = list(map(tokens.__getitem__, part.entries))
             start = 0
@@ -228,20 +241,19 @@ def _check(keys: Sequence[Any]) -> None:
 def _check_paths(root: Node) -> None:
     """No path holds a block twice. Walks depth-first, so that it takes linear time whatever the tree looks like."""
     above: set[Hashable] = set()
-    stack = list(root.children.values())
+    stack = [root]
     while stack:
         node = stack[-1]
-        blocks = set(node.blocks)
         if node.used_at:  # the second time: all that is below it has been seen
             node.used_at = 0
-            above -= blocks
+            above.difference_update(node.blocks)
             stack.pop()
             continue
-        if len(blocks) != len(node.blocks) or not above.isdisjoint(blocks):
-            raise StateError("a saved path holds a block twice")
-        if node.children:
-            node.used_at = 1
-            above |= blocks
-            stack.extend(node.children.values())
-        else:
-            stack.pop()
+        node.used_at = 1
+        above.update(node.blocks)
+        for child in node.children.values():
+            blocks = child.blocks
+            if not above.isdisjoint(blocks) or (len(blocks) > 1 and len(set(blocks)) != len(blocks)):
+                raise StateError("a saved path holds a block twice")
+            if child.children:
+                stack.append(child)

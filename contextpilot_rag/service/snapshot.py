@@ -32,6 +32,7 @@ _NAME = "snapshot"
 _ASIDE_KEPT = 3  # damaged files
 _BUFFER = 2**20
 _SOON_SECONDS = 1.0
+_LONGEST_REST = 0.005  # seconds between two parts
 
 
 class Changes:
@@ -127,14 +128,7 @@ class Snapshots:
             writer: SnapshotWriter | None = None
             try:
                 writer = await asyncio.to_thread(SnapshotWriter, self._folder / _NAME)
-                buffer = bytearray()
-                for part in saved.dump(self._service):
-                    buffer += snapshot_file.frame(self._encoder.encode(part))
-                    if len(buffer) >= _BUFFER:
-                        await asyncio.to_thread(writer.write, buffer)
-                        buffer = bytearray()
-                    await asyncio.sleep(0)  # whoever asks comes first
-                await asyncio.to_thread(writer.write, buffer)
+                await self._write(writer)
                 await asyncio.to_thread(writer.finish)
             except (OSError, StateError) as error:
                 self._changes.any = True
@@ -147,6 +141,20 @@ class Snapshots:
             if self._metrics is not None:
                 self._metrics.snapshot_saved(time.perf_counter() - began)
             return True
+
+    async def _write(self, writer: SnapshotWriter) -> None:
+        """Write all parts. Until the end comes, at least half of the time is left to those who ask."""
+        buffer = bytearray()
+        began = time.perf_counter()
+        for part in saved.dump(self._service):
+            buffer += snapshot_file.frame(self._encoder.encode(part))
+            if len(buffer) >= _BUFFER:
+                await asyncio.to_thread(writer.write, buffer)
+                buffer = bytearray()
+            rest = min(time.perf_counter() - began, _LONGEST_REST)
+            await asyncio.sleep(0 if self._ending.is_set() else rest)
+            began = time.perf_counter()
+        await asyncio.to_thread(writer.write, buffer)
 
     async def restore(self) -> bool:
         """Read the snapshot, if there is one; a damaged one is set aside. True: its state is the service's now.
