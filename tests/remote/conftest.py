@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from contextpilot_rag.remote.breaker import Breaker
 from tests.remote.service import any_tenant
 
 
@@ -9,3 +10,9 @@ from tests.remote.service import any_tenant
 def service():
     with any_tenant() as served:
         yield served
+
+
+@pytest.fixture
+def stopped_clock(monkeypatch):
+    """Breakers whose pauses never end, however slow the machine is."""
+    monkeypatch.setattr("contextpilot_rag.remote.index.Breaker", lambda _: Breaker(lambda: 0.0, jitter=lambda: 1.0))

@@ -81,6 +81,7 @@ def test_several_pilots_share_one_index(service):
             assert stranger.align(TEXTS[2::-1]).order == (0, 1, 2)
 
 
+@pytest.mark.usefixtures("stopped_clock")
 def test_a_service_that_is_down_costs_the_order_and_nothing_else():
     with stub(never) as service:
         with pilot_for(service, index_timeout=0.05) as pilot:
@@ -98,6 +99,7 @@ def test_a_service_that_is_down_costs_the_order_and_nothing_else():
                 RemoteIndex(service.address, patience=0.05).stats()
 
 
+@pytest.mark.usefixtures("stopped_clock")
 async def test_the_same_for_those_who_await():
     with stub(never) as service:
         async with AsyncContextPilot(service.address, index_timeout=0.05) as pilot:
@@ -137,6 +139,7 @@ def test_a_services_salt_is_not_the_clients_to_choose(service):
         assert pilot.align(TEXTS[:3], namespace="acme").salt != cache_salt(Namespace("acme"), "mine")
 
 
+@pytest.mark.usefixtures("stopped_clock")
 def test_salts_while_the_service_was_never_reached():
     """Two tenants do not meet in the engine's cache; one tenant's processes do."""
     with stub(always(reply(b"", "503 Unavailable"))) as service:
