@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -222,7 +223,7 @@ def test_a_connection_that_was_closed_in_time_to_be_seen_is_not_used():
         for number in range(1, 4):
             index.align(REQUEST)
             while index._own().calls.transport._idle[-1][0].usable:
-                pass
+                time.sleep(0.001)
             assert len(service.asked) == service.connections == number
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from concurrent.futures import Future
 
 import pytest
@@ -69,7 +70,7 @@ def test_what_is_old_serves_until_something_else_is_found(monkeypatch):
         assert found.addresses() == first  # at once, and somebody looks
         assert asked.acquire(timeout=30)
         while found._looking is not None:
-            pass
+            time.sleep(0.001)
     assert given(found.addresses())[0][1] == ("127.0.0.2", 1)
 
 
