@@ -6,7 +6,6 @@ import os
 import secrets
 import ssl
 import time
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 CONNECTIONS = 32
 TIMEOUT = 0.05
 PATIENCE = 10.0
+_DAY = 86_400.0
 _MOST_BLOCKS = 1_000_000
 _MOST_SALTS = 4_096
 _MOST_TICKETS = 4_096
@@ -317,8 +317,8 @@ def _forget_salt(own: _Own, namespace: Namespace | None) -> None:
 
 
 def _seconds(name: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
-        raise SettingsError(f"{name} must be a number of seconds, more than 0, not {short(value)}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _DAY:
+        raise SettingsError(f"{name} must be a number of seconds, more than 0 and at most a day, not {short(value)}")
     return float(value)
 
 

@@ -72,6 +72,7 @@ def test_keys_that_cannot_be_sent_are_refused_and_not_shown(key):
         {"timeout": float("inf")},
         {"timeout": "1"},
         {"timeout": True},
+        {"timeout": 1e12},
         {"patience": -1},
         {"engine": ""},
         {"engine": "e" * 257},
