@@ -27,9 +27,7 @@ from .settings import ServiceSettings
 
 logger = logging.getLogger("contextpilot_rag")
 
-_RUN = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from contextpilot_rag.service.planner import main; main()"
-)
+_RUN = str(Path(__file__).with_name("planner_start.py"))
 _INHERITED = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "LANG", "LC_ALL", "TZ")
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _SMALL = 1 << 20  # bytes of a frame that is decoded here; only results are larger
@@ -60,7 +58,7 @@ class Child:
             PlanBroke: the system has no room for it.
         """
         environment = {name: os.environ[name] for name in _INHERITED if name in os.environ} | _ONE_THREAD
-        arguments = ("-I", "-c", _RUN, _search_path())
+        arguments = ("-I", _RUN, _search_path())
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, *arguments, stdin=PIPE, stdout=PIPE, stderr=None, env=environment, limit=2 * pipe.CHUNK

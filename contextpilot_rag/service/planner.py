@@ -13,7 +13,6 @@ import threading
 import time
 import traceback
 from contextlib import suppress
-from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 import msgspec
@@ -21,18 +20,17 @@ import msgspec
 from ..remote.wire_plan import ProgressOut
 from . import plan_pipe as pipe
 from .plan_work import Batch
+from .planner_start import STEP, step_back
 from .problems import Rejected
 from .settings import ServiceSettings
 
 _REPORTS = 0.2  # seconds between two reports of progress
-_MODEST = 10  # added to the niceness: whoever answers requests goes first
 _MOST_SPACES = 100  # namespaces in a frame
 
 
 def main() -> NoReturn:
     """Work on one plan, on this process's standard streams."""
     source, sink = _streams()
-    _be_modest()
     try:
         _work(source, sink)
     except (EOFError, BrokenPipeError):
@@ -61,6 +59,7 @@ def _work(source: BinaryIO, sink: BinaryIO) -> None:
     gc.freeze()
     gc.enable()
     pipe.send(sink, pipe.ACCEPTED, msgspec.msgpack.encode(batch.accepted))
+    step_back(2 * STEP)
     if batch.from_cache:
         _ask_for_trees(batch, source, sink)
     _expected(source, pipe.GO)
@@ -109,21 +108,6 @@ def _streams() -> tuple[BinaryIO, BinaryIO]:
     return sys.stdin.buffer, sink
 
 
-def _be_modest() -> None:
-    """Leave the processor to those who are waited for; be the first to go where memory runs out.
-
-    Linux shares the processor out between sessions before it looks at processes: so this one has a session of its own,
-    and takes nothing from the service's share. What its terminal tells the service is then nothing to this, either.
-    """
-    if hasattr(os, "setsid"):
-        with suppress(OSError):
-            os.setsid()
-        os.nice(_MODEST)
-    for file, value in (("autogroup", _MODEST), ("oom_score_adj", 1000)):
-        with suppress(OSError):
-            Path("/proc/self", file).write_text(str(value), encoding="ascii")
-
-
 def _end_with(source: BinaryIO) -> None:
     """End when the input does, whatever is being worked on."""
 
@@ -138,7 +122,3 @@ def _end_with(source: BinaryIO) -> None:
 def _broken(sink: BinaryIO, kind: str, trace: str) -> None:
     with suppress(OSError):
         pipe.send(sink, pipe.BROKEN, msgspec.msgpack.encode(pipe.Refusal(kind, trace)))
-
-
-if __name__ == "__main__":
-    main()
