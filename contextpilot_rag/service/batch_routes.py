@@ -7,6 +7,7 @@ import msgspec
 from ..remote import wire
 from .endpoint import decode
 from .index_routes import ALIGNED, ALIGNMENT
+from .large import check_count, condensed
 from .operation import Call, Operation
 from .problems import Conflict, Malformed, TooLarge, Unusable
 from .turns import Turns
@@ -33,9 +34,13 @@ async def _align(call: Call[None]) -> wire.BatchOut:
         turns = Turns()
         requests = []
         for place, raw in enumerate(raws):
-            given = decode(_request, raw, f"requests[{place}]: ")
             try:
+                check_count(raw, call.hub.settings.max_blocks)
+                given = decode(_request, raw)
+                await condensed(raw, given.blocks)
                 requests.append((given, call.tenant.checked(given)))
+            except Malformed as error:
+                raise Malformed(f"requests[{place}]: {error}") from None
             except Unusable as error:
                 raise Unusable(f"requests[{place}]: {error}") from None
             except TooLarge as error:

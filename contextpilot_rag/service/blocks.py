@@ -77,4 +77,9 @@ def _tokens(block: BlockIn, position: int) -> int:
         return block.tokens
     if block.text is None:
         raise Unusable(f"blocks[{position}]: give its tokens, or its text")
-    return _counter.estimate(block.text)
+    return estimated(block.text)
+
+
+def estimated(text: str) -> int:
+    """Tokens of a text: as many in every process."""
+    return _counter.estimate(text)

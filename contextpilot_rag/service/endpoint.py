@@ -12,6 +12,7 @@ from .auth import Caller
 from .body import Receive, read
 from .heads import check_json, length_of
 from .hub import Hub, State
+from .large import check_count, condensed
 from .operation import Answer, Call, Operation
 from .parameters import Parameters
 from .problems import Forbidden, Malformed, TooLarge, Unavailable, Unusable
@@ -30,6 +31,7 @@ class Endpoint:
         self.name = f"{operation.method} {operation.path}"
         self._hub = hub
         self._decoder = msgspec.json.Decoder(operation.body) if operation.body and operation.decoded else None
+        self._blocks = "blocks" in getattr(operation.body, "__struct_fields__", ())
         self._parameters = Parameters(operation)
         self._most = hub.settings.max_plan_body if operation.long else hub.settings.max_body
 
@@ -62,10 +64,20 @@ class Endpoint:
         hub.loads.take(caller.tenant, size, long=operation.long)
         try:
             raw = await read(receive, length, self._most, hub.settings.body_seconds)
-            body = None if self._decoder is None else decode(self._decoder, raw)
+            body = await self._decoded(raw)
             return await operation.handler(Call(hub, caller, body, raw, path, given))
         finally:
             hub.loads.give_back(caller.tenant, size, long=operation.long)
+
+    async def _decoded(self, raw: bytes) -> Any:  # noqa: ANN401
+        if self._decoder is None:
+            return None
+        if not self._blocks:
+            return decode(self._decoder, raw)
+        check_count(raw, self._hub.settings.max_blocks)
+        body = decode(self._decoder, raw)
+        await condensed(raw, body.blocks)
+        return body
 
     def _caller(self, head: Mapping[bytes, bytes]) -> Caller:
         operation, hub = self.operation, self._hub
@@ -84,13 +96,12 @@ class Endpoint:
         return caller
 
 
-def decode(decoder: msgspec.json.Decoder[Any], raw: bytes | msgspec.Raw, where: str = "") -> Any:  # noqa: ANN401
+def decode(decoder: msgspec.json.Decoder[Any], raw: bytes | msgspec.Raw) -> Any:  # noqa: ANN401
     """A body as its type.
 
     Args:
         decoder: of the type.
         raw: JSON.
-        where: of the body this is, for messages.
 
     Raises:
         Malformed: it is no JSON.
@@ -99,11 +110,11 @@ def decode(decoder: msgspec.json.Decoder[Any], raw: bytes | msgspec.Raw, where: 
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
-        raise Unusable(f"{where}{_short(error)}") from None
+        raise Unusable(_short(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(f"{where}{_short(error)}") from None
+        raise Malformed(_short(error)) from None
     except RecursionError:
-        raise Malformed(f"{where}nested too deeply") from None
+        raise Malformed("nested too deeply") from None
 
 
 def _short(error: Exception) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -16,6 +17,7 @@ from .server import Server
 from .settings import ServiceSettings
 
 logger = logging.getLogger("contextpilot_rag")
+_SWITCH_SECONDS = 0.001  # how long the event loop waits for a thread that computes
 
 
 def serve(settings: ServiceSettings, tell: Callable[[str], None]) -> int:
@@ -29,6 +31,7 @@ def serve(settings: ServiceSettings, tell: Callable[[str], None]) -> int:
         ContextPilotError: the service cannot be started.
     """
     configure(settings.log_format, whole=True)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     server = Server(assemble(settings, alone=True))
     with _signals(server):
         _run(server, lambda: tell(f"contextpilot-rag: ready on {server.address}"))

@@ -1,0 +1,57 @@
+"""Large bodies: one that takes long to work through must not be waited for by those who asked something small."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from ..dedup.units import normal
+from ..identity import block_key
+from ..remote.wire import BlockIn
+from .blocks import estimated
+from .problems import TooLarge
+
+LARGE = 256 * 2**10  # bytes; smaller ones are done with in a millisecond or two
+
+
+class _Counted(msgspec.Struct):
+    """A request whose blocks were not looked into."""
+
+    blocks: list[msgspec.Raw]
+
+
+_counted = msgspec.json.Decoder(_Counted)
+
+
+def check_count(raw: bytes | msgspec.Raw, most: int) -> None:
+    """Too many blocks are refused before they are all made; whatever else is wrong is found where it is decoded.
+
+    Raises:
+        TooLarge: too many blocks.
+    """
+    if len(memoryview(raw)) <= LARGE:
+        return
+    try:
+        blocks = _counted.decode(raw).blocks
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    if len(blocks) > most:
+        raise TooLarge(f"{len(blocks)} blocks; at most {most} are taken")
+
+
+async def condensed(raw: bytes | msgspec.Raw, blocks: Sequence[BlockIn]) -> None:
+    """Texts of a large body give way to their hashes and lengths, in a thread: the event loop goes on meanwhile."""
+    if len(memoryview(raw)) > LARGE:
+        await asyncio.to_thread(_condense, blocks)
+
+
+def _condense(blocks: Sequence[BlockIn]) -> None:
+    for block in blocks:
+        if block.text is not None:
+            if block.tokens is None:
+                block.tokens = estimated(block.text)
+            if block.hash is None:
+                block.hash = block_key(normal(block.text)).hex()
+            block.text = None
