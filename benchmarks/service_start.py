@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import http.client
 import random
+import resource
 import socket
 import statistics
 import subprocess
@@ -45,6 +46,7 @@ class Started:
         megabytes: of the snapshot.
         saving_seconds: what writing it took.
         seconds: of each start, until it was ready.
+        processor_seconds: of each, what it computed meanwhile: a machine that does other things, too, matters less.
         empty_seconds: of each start without a snapshot, in turn with the others.
     """
 
@@ -54,6 +56,7 @@ class Started:
     megabytes: float
     saving_seconds: float
     seconds: tuple[float, ...]
+    processor_seconds: tuple[float, ...]
     empty_seconds: tuple[float, ...]
 
     @property
@@ -74,13 +77,15 @@ def measure(shape: str = "unrelated", contexts: int = CONTEXTS, starts: int = 7)
     with tempfile.TemporaryDirectory() as name:
         full, empty = Path(name) / "full", Path(name) / "empty"
         service, seconds = asyncio.run(_write(full, shape, contexts))
-        with_it, without = [], []
+        with_it, computed, without = [], [], []
         for _ in range(starts):
+            before = _children_seconds()
             with_it.append(start_seconds(full))
+            computed.append(_children_seconds() - before)
             without.append(start_seconds(empty))
         size = (full / "snapshot").stat().st_size / 1e6
         blocks = service.tenant("").stats().tree_blocks
-        return Started(shape, contexts, blocks, size, seconds, tuple(with_it), tuple(without))
+        return Started(shape, contexts, blocks, size, seconds, tuple(with_it), tuple(computed), tuple(without))
 
 
 async def _write(folder: Path, shape: str, contexts: int) -> tuple[Service, float]:
@@ -128,6 +133,11 @@ def start_seconds(state: Path) -> float:
             process.kill()
 
 
+def _children_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -157,7 +167,8 @@ def main() -> None:
         print(
             f"{shape}: {found.contexts} contexts, {found.tree_blocks} entries, {found.megabytes:.1f} MB "
             f"written in {found.saving_seconds:.2f} s; start to ready {found.median:.2f} s "
-            f"({min(found.seconds):.2f} to {max(found.seconds):.2f}), without a snapshot "
+            f"({min(found.seconds):.2f} to {max(found.seconds):.2f}; computing "
+            f"{statistics.median(found.processor_seconds):.2f} s), without a snapshot "
             f"{statistics.median(found.empty_seconds):.2f} s"
         )
 

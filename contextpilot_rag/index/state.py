@@ -78,7 +78,9 @@ def dump_tree(tree: PrefixTree) -> Iterator[TreePart]:
     Raises:
         StateError: a block's key is neither bytes nor a text nor a number of 64 bits.
     """
-    place_of = {tree.root: 0}
+    # By the nodes' ids, and not by themselves: garbage collections do not look into a dict of numbers.
+    place_of = {id(tree.root): 0}
+    kept = [tree.root]  # so that no other node gets the id of one that was written
     table = _Table()
     part = TreePart([], [], [], [], [])
     runs = []  # nodes in the order of use, in pieces that are sorted one at a time
@@ -90,13 +92,14 @@ def dump_tree(tree: PrefixTree) -> Iterator[TreePart]:
         if not tree.holds(node):
             continue
         unwritten = []  # the node, and what was split off above it since
-        while node not in place_of:
+        while id(node) not in place_of:
             unwritten.append(node)
             node = node.parent  # noqa: PLW2901
         for new in reversed(unwritten):
-            part.parents.append(place_of[new.parent])
+            part.parents.append(place_of[id(new.parent)])
             part.lengths.append(len(new.blocks))
-            place_of[new] = len(place_of)
+            place_of[id(new)] = len(kept)
+            kept.append(new)
             part.entries += map(table.place, new.blocks, new.weights, repeat(part))
         if len(part.entries) >= _PART:
             yield part

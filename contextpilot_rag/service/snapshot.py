@@ -254,11 +254,17 @@ def _set_aside(path: Path) -> Path:
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Without garbage collections: while a large state is built they would take longer than building it does."""
+    """Without garbage collections: while a large state is built they would take longer than building it does.
+
+    What was built counts as old after that: the next collection of what is young does not look at all of it.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
+        if not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()
     finally:
         if enabled:
             gc.enable()
