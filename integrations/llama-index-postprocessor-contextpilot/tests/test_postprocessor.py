@@ -126,7 +126,7 @@ def test_settings_reach_the_pilot():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"min_gain": 2}, {"protect_top": -1}, {"pilot": "http://index:8765"}, {"namespace": ""}],
+    [{"min_gain": 2}, {"protect_top": -1}, {"pilot": "http://"}, {"namespace": ""}],
 )
 def test_what_cannot_be_is_said_when_it_is_made(wrong):
     with pytest.raises(SettingsError):
@@ -221,3 +221,13 @@ async def test_an_index_elsewhere_is_awaited_and_blocks_nobody(monkeypatch):
     assert not waiting.done()
     answered.set()
     assert len(await waiting) == 2
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_a_service_that_is_not_there_costs_the_order_and_nothing_else(asynchronous):
+    postprocessor = ContextPilotPostprocessor(pilot="http://127.0.0.1:9")  # where nothing listens
+    for order in [(0, 1, 2), (2, 1, 0)]:
+        found = await arranged(postprocessor, pick(*order), "?", asynchronous=asynchronous)
+        assert [node.node_id for node in found] == [f"n{number}" for number in order]
+    assert postprocessor.failures == 2
+    assert postprocessor.to_dict()["pilot"] == "http://127.0.0.1:9"

@@ -181,3 +181,11 @@ def test_the_reranker_fails_open_too():
     odd = ContextPilotReranker(namespace="team")
     assert odd.rerank("a", "not a list") == "not a list"
     assert odd.failures == 1
+
+
+async def test_a_service_that_is_not_there_costs_the_order_and_nothing_else():
+    own = reply(*LONG)
+    nowhere = "http://127.0.0.1:9"
+    memory, awaited = ContextPilotMemory(Notes(own), nowhere), AsyncContextPilotMemory(AsyncNotes(own), nowhere)
+    assert names(memory.search("a", **ALICE)) == names(await awaited.search("a", **ALICE)) == names(own)
+    assert memory.failures == awaited.failures == 1

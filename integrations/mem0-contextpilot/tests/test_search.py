@@ -255,7 +255,7 @@ def test_what_cannot_be_searched_is_said_at_once(wrong):
 
 def test_settings_are_checked_at_once():
     notes = Notes(reply("tea"))
-    for wrong in ({"order": "best"}, {"namespace": ""}, {"pilot": "http://localhost:1"}):
+    for wrong in ({"order": "best"}, {"namespace": ""}, {"pilot": "http://"}):
         for kind in (ContextPilotMemory, AsyncContextPilotMemory):
             with pytest.raises(SettingsError):
                 kind(notes, **wrong)

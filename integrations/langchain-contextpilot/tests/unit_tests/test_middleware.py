@@ -175,7 +175,8 @@ def test_failures_are_raised_where_that_is_asked_for():
     ("wrong", "said"),
     [
         ({"order": "best"}, "order: 'best' is none of"),
-        ({"pilot": "http://index:8765"}, "unknown index"),
+        ({"pilot": "http://"}, "the index's address must be"),
+        ({"pilot": "index:8765"}, "unknown index"),
         ({"retriever": "x"}, "a LangChain retriever, or None, not str"),
         ({"retriever": lambda _: []}, "RunnableLambda makes one of a function"),
         ({"retriever": InMemoryVectorStore(FakeEmbeddings(size=2))}, "give its as_retriever()"),

@@ -185,7 +185,7 @@ async def test_callbacks_tags_metadata_and_configurable_reach_the_base(ask):
         {"k": 0},
         {"over_fetch": -1},
         {"namespace": ""},
-        {"pilot": "http://index:8765"},
+        {"pilot": "http://"},
     ],
 )
 def test_what_cannot_be_is_said_when_it_is_made(wrong):
@@ -228,3 +228,11 @@ def test_what_is_changed_in_a_document_stays_there():
     ours.metadata["authors"].append("Bert")
     ours.metadata["place"]["page"] = 8
     assert theirs.metadata == {"authors": ["Ann"], "place": {"page": 7}}
+
+
+async def test_a_service_that_is_not_there_costs_the_order_and_nothing_else(ask):
+    base = returning([document("slices"), document("steps")], [document("steps"), document("slices")])
+    retriever = ContextPilotRetriever(base_retriever=base, pilot="http://127.0.0.1:9")  # where nothing listens
+    for sources in (["slices", "steps"], ["steps", "slices"]):
+        assert [one.metadata["source"] for one in await ask(retriever, "?")] == sources
+    assert retriever.failures == 2

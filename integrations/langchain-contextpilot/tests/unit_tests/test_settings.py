@@ -37,7 +37,7 @@ async def test_what_is_changed_later_counts(ask):
         "order": "best",
         "min_gain": 2,
         "k": 0,
-        "pilot": "http://index",
+        "pilot": "http://",
         "document_prompt": "x",
     }.items():
         before = getattr(retriever, name)
