@@ -25,7 +25,7 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import peer
-from peer_service import peer_server
+from peer_service import peer_server, taught_server
 from report import provenance, table, write_section
 from service_load import Job, Outcome
 from service_runs import Load, OurServer, cpu_seconds, our_server
@@ -82,7 +82,7 @@ class Found:
 
     def spread(self, name: str, digits: int = 2) -> str:
         """The median, and between what it lies."""
-        values = self.values[name]
+        values = self.values[name] or [float("nan")]
         return f"{median(values):,.{digits}f} ({min(values):,.{digits}f}-{max(values):,.{digits}f})"
 
     def total(self, name: str) -> str:
@@ -95,7 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a minute and a half; only shows its tables")
     options = parser.parse_args()
-    length = Length(1, 4.0, 2.0, 10.0) if options.quick else Length(5, 8.0, 3.0, 45.0)
+    length = Length(1, 3.0, 1.5, 5.0) if options.quick else Length(5, 6.0, 3.0, 30.0)
     started, before = time.perf_counter(), os.getloadavg()[0]
     traffic = Traffic()
     planned = [ours(context, "throughput") for context in islice(Traffic().new(99), PLANNED)]
@@ -137,8 +137,9 @@ def our_round(found: Found, traffic: Traffic, plan: bytes, length: Length, numbe
 
 def peer_round(found: Found, traffic: Traffic, length: Length, number: int) -> None:
     """The same of the peer's, from the contexts that it can be given."""
-    with peer_server() as server:
-        found.values["peer load"].append(server.reorder(_ids(traffic, 0, PEER_KNOWN)))
+    with taught_server(_ids(traffic, 0, PEER_KNOWN)) as (server, seconds, hung):
+        found.values["peer load"].append(seconds)
+        found.values["peer hung"].append(hung)
         one = Job(server.port, "peer", length.closed, 0, 1, 2_000 + number, requests=50)
         found.add("peer one", Load(one).outcome())
         full = msgspec.structs.replace(one, connections=CONNECTIONS, seed=4_000 + number, requests=0)
@@ -150,10 +151,8 @@ def peer_round(found: Found, traffic: Traffic, length: Length, number: int) -> N
 
 def teach(traffic: Traffic, patience: float) -> str:
     """How far the peer gets when it is given the known contexts, after the first batch, one by one."""
-    began = time.perf_counter()
-    with peer_server() as server:
-        server.reorder(_ids(traffic, 0, PEER_KNOWN))
-        at = PEER_KNOWN
+    with taught_server(_ids(traffic, 0, PEER_KNOWN)) as (server, _, _):
+        at, began = PEER_KNOWN, time.perf_counter()
         while at < KNOWN and time.perf_counter() - began < patience:
             try:
                 server.reorder(_ids(traffic, at, at + 1), patience=10.0)
@@ -174,8 +173,9 @@ def section(found: Found, traffic: Traffic, length: Length, stopped: str, load: 
     open_text = (
         "Arrivals by chance (exponential gaps), whether or not the earlier ones are answered; time from when a request "
         "was due. `/healthz` is what load, machine and HTTP cost by themselves. *plans*: batches of "
-        f"{PLANNED:,} contexts, one after the other all the time, sent and fetched whole; they took "
-        f"{found.spread('plan seconds', 1)} s each. *snapshots*: one each second."
+        f"{PLANNED:,} contexts, one after the other all the time, sent and fetched whole; the "
+        f"{len(found.values['plan seconds'])} that were done took {found.spread('plan seconds', 1)} s each. "
+        "*snapshots*: one each second."
     )
     parts = [
         "## The service",
@@ -245,9 +245,10 @@ def _closed(found: Found) -> str:
 
 def _about_peer(found: Found, stopped: str) -> str:
     return (
-        f"The peer's `/reorder` on its live index, with the same ids, logging errors only. It knows {PEER_KNOWN}"
+        f"The peer's `/reorder` on its live index, with the same ids, logging errors only. It knows {PEER_KNOWN:,}"
         f" contexts, not {KNOWN:,}: these, as one batch, took {found.spread('peer load', 1)} s, by the square of their "
-        f"number; given one by one after that, {stopped}. Its cost grows with what it knows, so this is in its favour. "
+        f"number ({found.total('peer hung')} more servers hung at that, and were started anew); given one by one after "
+        f"that, {stopped}. Its cost grows with what it knows, so this is in its favour. "
         "*stateless* remembers nothing: the floor of its HTTP."
     )
 
@@ -256,8 +257,10 @@ def _planning(found: Found, server: OurServer, plan: bytes, job: Job) -> Outcome
     """A load, and plans for as long as it goes on."""
     load = Load(job)
     time.sleep(PLAN_BEGINS)
-    while load.under_way:
-        found.values["plan seconds"].append(server.plan(plan))
+    while load.under_way():
+        seconds = server.plan(plan, load.under_way)
+        if seconds is not None:
+            found.values["plan seconds"].append(seconds)
     return load.outcome()
 
 

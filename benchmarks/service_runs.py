@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, cast
 
@@ -63,11 +63,22 @@ class OurServer:
             requests = [ours(context) for context in traffic.known[start : start + _BATCH]]
             self.ask("POST", "/v1/align/batch", msgspec.json.encode({"requests": requests}))
 
-    def plan(self, body: bytes) -> float:
-        """Have a batch planned, wait, fetch the result and discard it; the seconds."""
+    def plan(self, body: bytes, wanted: Callable[[], bool]) -> float | None:
+        """Have a batch planned, wait, fetch the result and discard it.
+
+        Args:
+            body: the batch.
+            wanted: the plan is cancelled once it is not any more.
+
+        Returns:
+            The seconds; None: it was cancelled.
+        """
         started = time.perf_counter()
         job = msgspec.json.decode(self.ask("POST", "/v1/plan", body))["id"]
         while (state := msgspec.json.decode(self.ask("GET", f"/v1/plan/{job}"))["status"]) in {"queued", "running"}:
+            if not wanted():
+                self.ask("DELETE", f"/v1/plan/{job}")
+                return None
             time.sleep(_LOOK_SECONDS)
         if state != "done":
             raise RuntimeError(f"the plan is {state}")
@@ -134,7 +145,6 @@ class Load:
         if self._lines.readline() != b"begins\n":
             raise RuntimeError("the load does not begin")
 
-    @property
     def under_way(self) -> bool:
         """Whether it still is sent."""
         return self._process.poll() is None
