@@ -86,6 +86,9 @@ class RemoteIndex:
         connections: int = CONNECTIONS,
         patience: float = PATIENCE,
     ) -> None:
+        from .transport import Transport  # httpcore is loaded now, and not while the first request waits
+
+        self._transport = Transport
         self._address = Address.of(address)
         self._key = checked_key(api_key)
         self._timeout = _seconds("timeout", timeout)
@@ -282,12 +285,10 @@ class RemoteIndex:
         return own
 
     def _made(self, salts: Kept[_SaltOf, tuple[str | None]]) -> _Own:
-        from .transport import Transport  # httpcore is not loaded before it is needed
-
         headers = [(b"user-agent", f"contextpilot-rag/{__version__}".encode()), (b"accept", b"application/json")]
         if self._key:
             headers.append((b"authorization", f"Bearer {self._key}".encode("ascii")))
-        transport = Transport(self._address, headers, self._context, self._connections)
+        transport = self._transport(self._address, headers, self._context, self._connections)
         name = f"the index at {self._address}"
         return _Own(Calls(transport, Breaker(time.monotonic), name, self._timeout, self._patience), salts)
 
