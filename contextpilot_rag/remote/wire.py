@@ -70,12 +70,13 @@ class TurnIn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     """Which turn of which conversation a request is.
 
     ``after`` is the ticket of this conversation's last turn that was answered; without it nothing counts as given, and
-    every block is to be given in full. ``next_label`` is above every label that stands in the conversation's messages.
+    every block is to be given in full. ``next_label`` is above every label that stands in the conversation's messages;
+    it may be left out only together with ``after``, where nothing stands there yet.
     """
 
     id: Name
     after: Ticket | None = None
-    next_label: Label = 1
+    next_label: Label | None = None
 
 
 class AlignIn(Struct, forbid_unknown_fields=True, omit_defaults=True):

@@ -76,7 +76,7 @@ class Ledgers:
 
     def opens(self, turn: TurnIn) -> bool:
         """Whether a turn is its conversation's first: what stands before its blocks others have, too."""
-        return turn.after is None and turn.next_label == 1
+        return turn.after is None and turn.next_label in {None, 1}
 
     def turn(self, namespace: Namespace, turn: TurnIn, blocks: Sequence[BlockRef], ticket: str) -> Labelled:
         """Label a turn's blocks, in prompt order. The turn counts once a later one names it as answered."""
@@ -91,7 +91,7 @@ class Ledgers:
             ledger.last = name
         elif turn.after is None or turn.after != ledger.last:
             ledger = Ledger()
-        ledger.next_label = label = max(ledger.next_label, turn.next_label)
+        ledger.next_label = label = max(ledger.next_label, turn.next_label or 1)
         new: dict[Hashable, int] = {}
         labels_of: list[int] = []
         again: list[int] = []

@@ -69,7 +69,7 @@ class Tenant:
             Rejected: it cannot be.
         """
         self._known(given, given.ticket)
-        return distinct(given.blocks, self.settings)
+        return _blocks(given, self.settings)
 
     def align(self, given: wire.AlignIn, found: Distinct | None = None) -> wire.AlignOut:
         """Align a request, and take it as sent.
@@ -84,7 +84,7 @@ class Tenant:
         before = self._known(given, given.ticket)
         if before is not None and before.answer is not None:
             return before.answer
-        found = found or distinct(given.blocks, self.settings)
+        found = found or _blocks(given, self.settings)
         namespace = wire.namespace_from(given.namespace)
         request = Request(found.refs, namespace, wire.budget_from(given.budget), given.key)
         pool = self._pool_of(namespace)
@@ -178,7 +178,7 @@ class Tenant:
         Raises:
             Rejected: it cannot be aligned.
         """
-        found = distinct(given.blocks, self.settings)
+        found = _blocks(given, self.settings)
         namespace = wire.namespace_from(given.namespace)
         request = Request(found.refs, namespace, wire.budget_from(given.budget))
         return wire.PredictOut(self._pool_of(namespace).index.predict(request))
@@ -257,3 +257,12 @@ class Tenant:
         self._counts["retrieved"] += alignment.retrieved_cached_tokens
         for watcher in self._watchers:
             watcher.aligned(self.name, alignment, engine, again_tokens)
+
+
+def _blocks(given: wire.AlignIn, limits: ServiceSettings) -> Distinct:
+    """The blocks of a request, once its turn is known to be sound."""
+    turn = given.conversation
+    if turn is not None and turn.after is not None and turn.next_label is None:
+        # Without it, labels would begin anew if the service has forgotten the conversation: two blocks under one label.
+        raise Unusable("conversation.next_label: has to be given with after")
+    return distinct(given.blocks, limits)

@@ -171,6 +171,7 @@ BAD_BODIES = [
     (b'{"blocks":[],"budget":{"min_gain":2}}', 422, "unusable"),
     (b'{"blocks":[],"budget":{"order":"odd"}}', 422, "unusable"),
     (b'{"blocks":[],"conversation":{"id":"a","next_label":0}}', 422, "unusable"),
+    (b'{"blocks":[],"conversation":{"id":"a","after":"0123456789abcdef"}}', 422, "unusable"),
     (b'{"blocks":[],"namespace":{"model":"' + b"m" * 300 + b'"}}', 422, "unusable"),
     (b'{"blocks":[{"id":"a","text":"x"},{"id":"a","text":"y"}]}', 422, "unusable"),
     (b'{"blocks":[' + b'{"id":"a","tokens":1},' * 50 + b'{"id":"b","tokens":1}]}', 413, "too-large"),
