@@ -34,12 +34,20 @@ def serve(settings: ServiceSettings, tell: Callable[[str], None]) -> int:
     sys.setswitchinterval(_SWITCH_SECONDS)
     server = Server(assemble(settings, alone=True))
     with _signals(server):
-        _run(server, lambda: tell(f"contextpilot-rag: ready on {server.address}"))
+        run(server, lambda: tell(f"contextpilot-rag: ready on {server.address}"))
     return 0
 
 
-def _run(server: Server, ready: Callable[[], None]) -> None:
-    """On uvloop, where there is one: it costs half as much."""
+def run(server: Server, ready: Callable[[], None]) -> None:
+    """Serve until the server is stopped. On uvloop, where there is one: it costs half as much.
+
+    Args:
+        server: what to serve.
+        ready: called when requests are answered.
+
+    Raises:
+        ContextPilotError: a part of the service cannot be started.
+    """
     loop = _new_loop()
     try:
         asyncio.set_event_loop(loop)

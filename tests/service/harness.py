@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import os
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 
 from contextpilot_rag.service.hub import Hub
 from contextpilot_rag.service.life import Life, assemble
+from contextpilot_rag.service.process import run as run_on_loop
 from contextpilot_rag.service.server import Server
 from contextpilot_rag.service.settings import ServiceSettings
 
@@ -95,7 +95,7 @@ def serving(settings: ServiceSettings | None = None, life: Life | None = None, *
 
     def run() -> None:
         try:
-            asyncio.run(server.serve(ready.set))
+            run_on_loop(server, ready.set)
         except BaseException as error:  # noqa: BLE001  raised in `stop`
             failed.append(error)
         finally:
