@@ -18,6 +18,8 @@ import peer
 NEEDS = ("fastapi", "uvicorn[standard]", "aiohttp")
 _PATIENCE = 40.0  # seconds for starting, and for a request
 _ATTEMPTS = 4
+_FIRST = 1_000  # contexts of the first batch, which takes it time by the square of their number
+_FURTHER = 100
 
 
 class PeerServer:
@@ -83,10 +85,10 @@ def peer_server(*arguments: str) -> Iterator[PeerServer]:
 
 @contextlib.contextmanager
 def taught_server(contexts: Sequence[Sequence[str]]) -> Iterator[tuple[PeerServer, float, int]]:
-    """The peer's server, once it has taken contexts as one batch; started anew where it hangs at that.
+    """The peer's server, once it has taken contexts: a first large batch and small ones; anew where it hangs at that.
 
     Yields:
-        It, the seconds that the batch took, and how many others hung.
+        It, the seconds that the batches took, and how many others hung.
 
     Raises:
         RuntimeError: it hangs each time.
@@ -94,7 +96,9 @@ def taught_server(contexts: Sequence[Sequence[str]]) -> Iterator[tuple[PeerServe
     for hung in range(_ATTEMPTS):
         with peer_server() as server:
             try:
-                seconds = server.reorder(contexts)
+                seconds = server.reorder(contexts[:_FIRST])
+                for start in range(_FIRST, len(contexts), _FURTHER):
+                    seconds += server.reorder(contexts[start : start + _FURTHER])
             except OSError:
                 continue
             yield server, seconds, hung
