@@ -72,13 +72,22 @@ def test_texts_of_large_bodies_are_worked_on_in_a_thread(service, monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["/v1/align", "/v1/sent", "/v1/align/batch"])
-def test_far_too_many_blocks_are_refused_before_they_are_made(service, path, monkeypatch):
-    monkeypatch.setattr("contextpilot_rag.service.blocks.distinct", None)  # not reached
-    body = {"blocks": [{"id": "a", "tokens": 1}] * 30_000, "order": [0]}
+@pytest.mark.parametrize("separator", [": ", " : "])
+def test_far_too_many_blocks_are_refused_before_they_are_made(service, path, separator, monkeypatch):
+    monkeypatch.setattr("contextpilot_rag.service.tenant.distinct", None)  # not reached
+    block = '{"id": "a", "tokens": 1}' if separator == ": " else '{ "id" : "a", "tokens" : 1 }'
+    body = '{"order": [0], "blocks": [' + ",".join([block] * 30_000) + "]}"
+    body = body.replace('"order": [0], ', "") if path == "/v1/align" else body
     if path == "/v1/align/batch":
-        body = {"requests": [body]}
-    reply = service.ask("POST", path, body)
-    assert (reply.status, "30000 blocks" in reply.json()["detail"]) == (413, True)
+        body = '{"requests": [' + body.replace('"order": [0], ', "") + "]}"
+    reply = service.ask("POST", path, body.encode())
+    assert (reply.status, "blocks" in reply.json()["detail"]) == (413, True)
+
+
+def test_texts_full_of_braces_are_no_blocks(service):
+    text = '{"a": {"b": [{"c": "{"}]}}' * 200 + "{"
+    blocks = [{"id": f"{number}{{", "text": f"{number} {text}"} for number in range(100)]
+    assert len(service.ask("POST", "/v1/align", {"blocks": blocks}).json()["order"]) == 100
 
 
 @pytest.mark.parametrize("body", [b"{" + b" " * 300_000, b'{"blocks":1' + b" " * 300_000 + b"}", b"[" * 300_000])

@@ -25,11 +25,12 @@ BODY = b'{"blocks":[{"id":"a","tokens":100}]}'
 
 
 class SlowClient:
-    """A request of which only the head was sent."""
+    """A request of which only the head was sent, and which the service is at: it has asked for the rest."""
 
     def __init__(self, port):
         self.connection = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
-        self.connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY))
+        self.connection.sendall(HEAD + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(BODY))
+        assert self.connection.recv(1_000) == b"HTTP/1.1 100 Continue\r\n\r\n"
 
     def finish(self):
         self.connection.sendall(BODY)
@@ -52,13 +53,6 @@ def wait_for(condition):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def under_way(service):
-    """A request that the service knows of and waits for the rest of."""
-    client = SlowClient(service.port)
-    time.sleep(0.2)  # its head is there; nothing tells
-    return client
 
 
 class Recorded:
@@ -121,7 +115,7 @@ def test_a_part_that_cannot_be_started_keeps_the_service_from_starting():
 
 def test_a_drain_answers_what_is_under_way_and_refuses_the_rest():
     with serving() as service:
-        client = under_way(service)
+        client = SlowClient(service.port)
         ending = threading.Thread(target=service.stop)
         ending.start()
         wait_for(lambda: service.ask("GET", "/readyz").status == 503)
@@ -137,7 +131,7 @@ def test_a_drain_answers_what_is_under_way_and_refuses_the_rest():
 
 def test_a_drain_has_an_end(caplog):
     with serving(drain_seconds=0.3) as service:
-        client = under_way(service)
+        client = SlowClient(service.port)
         service.stop()
         assert client.read() is None
         assert service.server.connections == 0
@@ -166,7 +160,7 @@ def test_stopped_before_it_began_it_ends():
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_process_in_order(tmp_path, number):
     with process(tmp_path, "--drain-seconds", "20") as service:
-        client = under_way(service)
+        client = SlowClient(service.port)
         service.popen.send_signal(number)
         wait_for(lambda: service.ask("GET", "/readyz").status == 503)
         assert client.finish() == 200
@@ -176,7 +170,7 @@ def test_a_signal_ends_the_process_in_order(tmp_path, number):
 
 def test_a_second_signal_ends_it_at_once(tmp_path):
     with process(tmp_path, "--drain-seconds", "1000") as service:
-        client = under_way(service)
+        client = SlowClient(service.port)
         service.popen.send_signal(signal.SIGTERM)
         wait_for(lambda: service.ask("GET", "/readyz").status == 503)
         assert service.stop(signal.SIGINT) == 128 + signal.SIGINT
