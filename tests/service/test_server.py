@@ -95,7 +95,7 @@ def test_a_taken_port_is_an_error():
 
 def test_parts_are_started_in_order_and_stopped_in_the_other():
     notes = []
-    hub = assemble(ServiceSettings()).hub
+    hub = assemble(ServiceSettings(port=0)).hub
     with serving(ServiceSettings(port=0), Life(hub, [Recorded(notes, "a"), Recorded(notes, "b")])) as service:
         assert service.ask("GET", "/readyz").status == 200
         service.server.reload()
