@@ -90,7 +90,7 @@ class ServiceSettings:
     max_plans: Positive = 16
     plan_seconds: Seconds = 3_600.0
     plan_kept_seconds: Seconds = 600.0
-    max_body: Positive = 8 * 2**20
+    max_body: Positive = 4 * 2**20
     max_plan_body: Positive = 256 * 2**20
     max_blocks: Annotated[int, Meta(ge=1, le=65_536)] = 1_000
     max_batch: Positive = 256

@@ -12,16 +12,14 @@ import msgspec
 import pytest
 
 from contextpilot_rag import Namespace
-from contextpilot_rag.errors import SettingsError, StateError
+from contextpilot_rag.errors import SettingsError
 from contextpilot_rag.remote import wire
-from contextpilot_rag.remote.wire_tree import decoded_tree, encoded_tree
 from contextpilot_rag.service import saved, snapshot, snapshot_file
 from contextpilot_rag.service.auth import OpenGate
 from contextpilot_rag.service.core import Service
-from contextpilot_rag.service.secret import secret_of
 from contextpilot_rag.service.settings import ServiceSettings
 from contextpilot_rag.service.snapshot import Changes, Snapshots
-from tests.service.harness import SECONDS, serving
+from tests.service.harness import SECONDS
 
 
 class Gate(OpenGate):
@@ -375,62 +373,3 @@ async def test_collections_go_on_as_they_were(tmp_path):
         assert not gc.isenabled()
     finally:
         gc.enable()
-
-
-def test_the_secret_is_given_or_made_once(tmp_path):
-    assert secret_of(ServiceSettings(salt_secret="mine", state=tmp_path)) == "mine"
-    assert not list(tmp_path.iterdir())
-    assert secret_of(ServiceSettings()) != secret_of(ServiceSettings())
-    folder = tmp_path / "state"
-    made = secret_of(ServiceSettings(state=folder))
-    assert len(made) == 43
-    assert made == secret_of(ServiceSettings(state=folder))
-    assert [path.name for path in folder.iterdir()] == ["secret"]
-    assert stat.S_IMODE((folder / "secret").stat().st_mode) == 0o600
-    assert made != secret_of(ServiceSettings(state=tmp_path / "other"))
-
-
-def test_a_secret_that_is_none_or_not_kept_is_an_error(tmp_path):
-    settings, file = ServiceSettings(state=tmp_path), tmp_path / "secret"
-    for content in (b"", b"short", b"\xff" * 43):
-        file.write_bytes(content)
-        file.chmod(0o600)
-        with pytest.raises(SettingsError, match="not the secret that was made here"):
-            secret_of(settings)
-    file.unlink()
-    made = secret_of(settings)
-    file.chmod(0o644)
-    with pytest.raises(SettingsError, match=r"everybody may read .*; chmod 600") as caught:
-        secret_of(settings)
-    assert made not in str(caught.value)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(SettingsError, match="state: "):
-        secret_of(ServiceSettings(state=tmp_path / "file"))
-
-
-def test_a_tree_can_be_asked_for():
-    with serving() as served:
-        path = "/v1/namespaces/acme:m/tree"
-        assert served.ask("GET", path).status == 404
-        for number in range(300):
-            body = {
-                "blocks": [{"id": f"{number}-{place}", "tokens": 10} for place in range(10)],
-                "namespace": {"tenant": "acme", "model": "m"},
-            }
-            assert served.ask("POST", "/v1/align", body).status == 200
-        body["namespace"]["head"] = "h"
-        served.ask("POST", "/v1/align", body)
-        reply = served.ask("GET", path)
-        assert (reply.status, reply.headers["content-type"]) == (200, "application/vnd.msgpack")
-        assert decoded_tree(reply.body).blocks == 3_000
-        assert decoded_tree(served.ask("GET", f"{path}?head=h").body).blocks == 10
-        some = decoded_tree(served.ask("GET", f"{path}?blocks=500").body)
-        assert 500 <= some.blocks <= 1_500
-        assert [part[0] for part in some.paths() if part[0] == "299-0"] == ["299-0"]
-        assert served.ask("GET", f"{path}?blocks=0").status == 422
-
-
-def test_no_tree_is_an_error():
-    for answer in (b"", b"{}", encoded_tree([b"\xc0"]), encoded_tree([b"\x93"])):
-        with pytest.raises(StateError):
-            decoded_tree(answer)
