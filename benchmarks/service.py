@@ -4,7 +4,7 @@
 
 Each server is a process of its own, as the load is. Rounds are alternated; what is written is the median over the
 rounds, and the smallest and the largest. Writes its section of benchmarks/README.md (not with --quick). Takes about
-eight minutes. Needs, for the peer, a package index.
+eight minutes where nothing else runs. Needs, for the peer, a package index.
 """
 
 from __future__ import annotations
@@ -196,13 +196,13 @@ def section(found: Found, traffic: Traffic, length: Length, stopped: str, load: 
 def _bars(found: Found) -> str:
     times = found.of("full rps") / found.of("peer full rps")
     bars: Sequence[tuple[str, float, str, bool]] = [
-        ("align, p50, ms", found.of("align p50"), "<= 2.5", found.of("align p50") <= 2.5),
-        ("align, p99, ms", found.of("align p99"), "<= 10", found.of("align p99") <= 10),
-        ("align while plans run, p99, ms", found.of("planning p99"), "<= 25", found.of("planning p99") <= 25),
+        (f"align at {RATE} requests a second, p50, ms", found.of("align p50"), "<= 2.5", found.of("align p50") <= 2.5),
+        (f"align at {RATE} requests a second, p99, ms", found.of("align p99"), "<= 10", found.of("align p99") <= 10),
+        ("the same while plans run, p99, ms", found.of("planning p99"), "<= 25", found.of("planning p99") <= 25),
         (f"requests a second, {CONNECTIONS} connections, times the peer's", times, ">= 5", times >= 5),
     ]
     rows = [[what, asked, f"{value:.2f}", "yes" if good else "no"] for what, value, asked, good in bars]
-    return table([f"at {RATE} requests a second", "asked", "found", "reached"], rows)
+    return table(["median of the rounds", "asked", "found", "reached"], rows)
 
 
 def _open(found: Found) -> str:
