@@ -91,6 +91,10 @@ class AlignIn(Struct, forbid_unknown_fields=True, omit_defaults=True):
         Ticket | None, Meta(description="Chosen by the client: sent twice, it gets the first answer again.")
     ] = None
     engine: Annotated[Name | None, Meta(description="Which engine it goes to, for the counts.")] = None
+    question: Annotated[
+        str | None,
+        Meta(description="Asks for `content`, the user message ready to send; every block then has to have its text."),
+    ] = None
 
 
 class BatchIn(Struct, forbid_unknown_fields=True):
@@ -121,6 +125,9 @@ class AlignOut(Struct, omit_defaults=True):
         dict[int, str], Meta(description="By label: what stands for a block that this conversation was given before.")
     ] = {}
     cache_salt: str | None = None
+    content: Annotated[
+        str | None, Meta(description="Of the user message, if the request has a question: blocks, hint, question.")
+    ] = None
 
 
 class BatchOut(Struct):

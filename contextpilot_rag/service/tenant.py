@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from ..index.local import LocalIndex, Size
 from ..index.state import TreePart
 from ..prompt.hints import LOCATION_HINT, order_hint
 from ..remote import wire
 from ..types import Alignment, IndexStats, Namespace, Request, Rule, Usage
+from . import rendering
 from .blocks import Distinct, distinct
 from .ledger import Labelled, Ledgers
 from .problems import Conflict, Forbidden, Unusable
@@ -83,7 +86,7 @@ class Tenant:
         """
         before = self._known(given, given.ticket)
         if before is not None and before.answer is not None:
-            return before.answer
+            return _with_content(given, before.answer)
         found = found or _blocks(given, self.settings)
         namespace = wire.namespace_from(given.namespace)
         request = Request(found.refs, namespace, wire.budget_from(given.budget), given.key)
@@ -126,7 +129,7 @@ class Tenant:
                 if label in again
             ),
         )
-        return answer
+        return _with_content(given, answer)
 
     def sent(self, given: wire.SentIn) -> wire.SentOut:
         """Take a request as sent in an order that was chosen elsewhere.
@@ -265,4 +268,11 @@ def _blocks(given: wire.AlignIn, limits: ServiceSettings) -> Distinct:
     if turn is not None and turn.after is not None and turn.next_label is None:
         # Without it, labels would begin anew if the service has forgotten the conversation: two blocks under one label.
         raise Unusable("conversation.next_label: has to be given with after")
+    rendering.check(given)
     return distinct(given.blocks, limits)
+
+
+def _with_content(given: wire.AlignIn, answer: wire.AlignOut) -> wire.AlignOut:
+    """The answer as it is sent; a ticket keeps it without texts."""
+    made = rendering.content(given, answer)
+    return answer if made is None else msgspec.structs.replace(answer, content=made)

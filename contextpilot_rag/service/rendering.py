@@ -1,0 +1,42 @@
+"""The user message of a request that came with its texts, for clients that have no renderer. Nothing of it is kept."""
+
+from __future__ import annotations
+
+from ..prompt.render import render_block, render_documents
+from ..remote.wire import AlignIn, AlignOut
+from .problems import Unusable
+
+
+def check(given: AlignIn) -> None:
+    """That a message can be made of a request, if one is asked for.
+
+    Raises:
+        Unusable: a block without its text.
+    """
+    if given.question is not None:
+        for position, block in enumerate(given.blocks):
+            if block.text is None:
+                raise Unusable(f"blocks[{position}]: give its text, or leave out question")
+
+
+def content(given: AlignIn, answer: AlignOut) -> str | None:
+    """The content of the user message; None if it was not asked for. The same bytes as `ContextPilot` makes.
+
+    >>> from contextpilot_rag.remote.wire import BlockIn
+    >>> given = AlignIn([BlockIn(text="Slices count from zero.")], question="Where do slices start?")
+    >>> print(content(given, AlignOut("t", [0], [1], 0, 0, 0, "nothing_gained", "")))
+    <documents>
+    [1] Slices count from zero.
+    </documents>
+    <BLANKLINE>
+    Where do slices start?
+    """
+    if given.question is None:
+        return None
+    rendered = []
+    for position, label in zip(answer.order, answer.labels, strict=True):
+        hint = answer.location_hints.get(label)
+        text = given.blocks[position].text or ""
+        rendered.append(render_block(label, text) if hint is None else f"[{label}] {hint}")
+    parts = (render_documents(rendered), answer.order_hint, given.question)
+    return "\n\n".join(part for part in parts if part)
