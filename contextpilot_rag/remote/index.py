@@ -86,8 +86,10 @@ class RemoteIndex:
         connections: int = CONNECTIONS,
         patience: float = PATIENCE,
     ) -> None:
-        from .transport import Transport  # httpcore is loaded now, and not while the first request waits
+        from .ready import load
+        from .transport import Transport
 
+        load()
         self._transport = Transport
         self._address = Address.of(address)
         self._key = checked_key(api_key)

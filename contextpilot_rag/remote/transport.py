@@ -11,8 +11,9 @@ import ssl
 import threading
 import weakref
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+import anyio
 import httpcore
 
 from ..errors import IndexFailed
@@ -22,9 +23,6 @@ from .async_line import AsyncLine
 from .line import Line
 from .lookup import Lookup
 from .tracing import trace_headers
-
-if TYPE_CHECKING:
-    import anyio
 
 IDLE_SECONDS = 30.0
 
@@ -96,8 +94,6 @@ class Transport:
 
     async def asend(self, ask: Ask) -> Reply:
         """As `send`, awaited. Who is cancelled leaves nothing behind."""
-        import anyio
-
         deadline = Deadline(ask.seconds)
         request = self._request(ask, deadline)
         free = self._gate()
@@ -172,8 +168,6 @@ class Transport:
                 line.close()
 
     def _gate(self) -> anyio.Semaphore:
-        import anyio
-
         loop = asyncio.get_running_loop()
         with self._loops:
             free = self._free_in.get(loop)

@@ -7,6 +7,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 
 import pytest
@@ -62,6 +63,24 @@ def test_a_certificate_that_is_trusted(secure, certificate, awaited):
             assert lines
             assert all(line.usable for line in lines)  # they are kept, and used again
             assert len(lines) <= 5
+
+
+@BOTH
+def test_the_first_request_waits_for_nothing_to_be_loaded(secure, certificate, awaited):
+    code = f"""
+import asyncio, sys
+from contextpilot_rag import BlockRef, RemoteIndex, Request
+index = RemoteIndex({secure.address!r}, verify={str(certificate[0])!r}, timeout=20)
+request = Request((BlockRef(b"a" * 16, 100),))
+loop = asyncio.new_event_loop()
+loop.run_until_complete(asyncio.sleep(0))
+before = set(sys.modules)
+loop.run_until_complete(index.aalign(request)) if {awaited} else index.align(request)
+print(sorted(set(sys.modules) - before))
+loop.close()
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
 
 
 @BOTH
