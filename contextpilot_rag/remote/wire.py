@@ -136,12 +136,26 @@ class BatchOut(Struct):
     alignments: list[AlignOut]
 
 
-class UsageIn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What the engine reported, in tokens. Left out or null: not reported."""
+class UsageDetailsIn(Struct, frozen=True, omit_defaults=True):
+    """What an engine says of a prompt's tokens; whatever else it says there is ignored."""
+
+    cached_tokens: Count | None = None
+
+
+class UsageIn(Struct, frozen=True, omit_defaults=True):
+    """What the engine reported, in tokens. Left out or null: not reported, which is not zero.
+
+    An engine's usage object is taken as it is: that of chat completions and completions, or that of responses. Cached
+    tokens may also stand beside the others. Fields that are not documented are ignored here, and only here.
+    """
 
     prompt_tokens: Count | None = None
     cached_tokens: Count | None = None
     completion_tokens: Count | None = None
+    prompt_tokens_details: UsageDetailsIn | None = None
+    input_tokens: Annotated[Count | None, Meta(description="As responses call ``prompt_tokens``.")] = None
+    input_tokens_details: UsageDetailsIn | None = None
+    output_tokens: Annotated[Count | None, Meta(description="As responses call ``completion_tokens``.")] = None
 
 
 class SentIn(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -170,7 +184,7 @@ class ObserveIn(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """What the engine reported for a request. A second report on a ticket changes nothing."""
 
     ticket: Ticket
-    usage: UsageIn = UsageIn()
+    usage: UsageIn | None = UsageIn()
 
 
 class ObserveOut(Struct):

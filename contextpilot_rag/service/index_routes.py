@@ -14,6 +14,7 @@ _BLOCKS = [
 _NAMESPACE = wire.NamespaceIn(model="qwen3-8b", corpus="handbook")
 ALIGNMENT = wire.AlignIn(_BLOCKS, _NAMESPACE, key="question-17", engine="engine-a")
 _TICKET = "u5Q0m3yXyJb2y7w3rJbK9A"
+_OBSERVED = wire.ObserveIn(_TICKET, wire.UsageIn(1200, None, 80, prompt_tokens_details=wire.UsageDetailsIn(256)))
 ALIGNED = wire.AlignOut(
     ticket=_TICKET,
     order=[1, 0, 2],
@@ -71,12 +72,13 @@ OPERATIONS = (
     Operation(
         "POST",
         "/v1/observe",
-        "Report what the engine said it had cached of a request. A second report on a ticket changes nothing.",
+        "Report what the engine said it had cached of a request: its own usage object, or the three numbers. A second "
+        "report on a ticket changes nothing.",
         _observe,
         body=wire.ObserveIn,
         answer=wire.ObserveOut,
         rejections=(Malformed, NotFound, Unusable),
-        example=(wire.ObserveIn(_TICKET, wire.UsageIn(1200, 256, 80)), wire.ObserveOut(counted=True)),
+        example=(_OBSERVED, wire.ObserveOut(counted=True)),
     ),
     Operation(
         "POST",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from ..engines.usage import usage_of
 from ..index.local import LocalIndex, Size
 from ..index.state import TreePart
 from ..prompt.hints import LOCATION_HINT, order_hint
@@ -97,6 +98,7 @@ class Tenant:
             alignment = pool.index.align(request)
         else:
             alignment = Alignment(request, tuple(range(len(found.refs))), rule=Rule.CONVERSATION)
+        changed = alignment.changed
         labelled = Labelled(tuple(range(1, len(found.refs) + 1)), ())
         if turn is not None:
             placed = [found.refs[rank] for rank in alignment.order]
@@ -111,7 +113,7 @@ class Tenant:
             rule=alignment.rule.value,
             reason=alignment.reason,
             key=given.key,
-            order_hint=order_hint(alignment.order) if alignment.changed else None,
+            order_hint=order_hint(alignment.order) if changed else None,
             merged=found.merged,
             location_hints=dict.fromkeys(labelled.again, LOCATION_HINT),
             cache_salt=pool.salt(namespace),
@@ -119,16 +121,7 @@ class Tenant:
         chosen = given.ticket is not None
         kept = Ticket(alignment, given.engine, mark_of(given) if chosen else None, answer if chosen else None)
         self.tickets.put(ticket, kept)
-        again = set(labelled.again)
-        self._count(
-            alignment,
-            given.engine,
-            sum(
-                found.refs[rank].tokens
-                for rank, label in zip(alignment.order, labelled.labels, strict=True)
-                if label in again
-            ),
-        )
+        self._count(alignment, given.engine, _again_tokens(labelled, alignment), changed=changed)
         return _with_content(given, answer)
 
     def sent(self, given: wire.SentIn) -> wire.SentOut:
@@ -154,7 +147,7 @@ class Tenant:
         ticket = given.ticket or self.tickets.new()
         self._pool_of(request.namespace).index.sent(alignment)
         self.tickets.put(ticket, Ticket(alignment, given.engine, mark_of(given) if given.ticket else None))
-        self._count(alignment, given.engine, 0)
+        self._count(alignment, given.engine, 0, changed=alignment.changed)
         return wire.SentOut(ticket)
 
     def observe(self, given: wire.ObserveIn) -> wire.ObserveOut | None:
@@ -165,7 +158,7 @@ class Tenant:
         if ticket.observed:
             return wire.ObserveOut(counted=False)
         ticket.observed = True
-        usage = Usage(given.usage.prompt_tokens, given.usage.cached_tokens, given.usage.completion_tokens)
+        usage = _usage(given.usage)
         self._pool_of(ticket.alignment.request.namespace).index.observe(ticket.alignment, usage)
         self._counts["observed"] += 1
         self._counts["reported_prompt"] += usage.prompt_tokens or 0
@@ -252,9 +245,9 @@ class Tenant:
             raise Conflict("ticket: it stands for another request")
         return ticket
 
-    def _count(self, alignment: Alignment, engine: str | None, again_tokens: int) -> None:
+    def _count(self, alignment: Alignment, engine: str | None, again_tokens: int, *, changed: bool) -> None:
         self._rules[alignment.rule.value] += 1
-        self._counts["changed"] += alignment.changed
+        self._counts["changed"] += changed
         self._counts["block_tokens"] += alignment.request.tokens
         self._counts["predicted"] += alignment.predicted_cached_tokens
         self._counts["retrieved"] += alignment.retrieved_cached_tokens
@@ -276,3 +269,20 @@ def _with_content(given: wire.AlignIn, answer: wire.AlignOut) -> wire.AlignOut:
     """The answer as it is sent; a ticket keeps it without texts."""
     made = rendering.content(given, answer)
     return answer if made is None else msgspec.structs.replace(answer, content=made)
+
+
+def _again_tokens(labelled: Labelled, alignment: Alignment) -> int:
+    """Tokens of the blocks that were given before."""
+    if not labelled.again:
+        return 0
+    again, refs = set(labelled.again), alignment.request.blocks
+    pairs = zip(alignment.order, labelled.labels, strict=True)
+    return sum(refs[rank].tokens for rank, label in pairs if label in again)
+
+
+def _usage(given: wire.UsageIn | None) -> Usage:
+    """What was reported, in whichever of the documented forms; what was not stays None."""
+    found = usage_of(given) or Usage()
+    if found.cached_tokens is None and given is not None:
+        found = replace(found, cached_tokens=given.cached_tokens)
+    return found
