@@ -20,7 +20,8 @@ from .endpoint import Endpoint
 from .heads import LoopbackHosts, wanted
 from .hub import Hub, State
 from .operation import Answer, Operation
-from .problems import Failed, MethodNotAllowed, Rejected, TooLarge
+from .problems import Failed, MethodNotAllowed, Rejected, TooLarge, Unauthorized
+from .refused import Refusals
 from .routes import Routes
 
 logger = logging.getLogger("contextpilot_rag")
@@ -46,6 +47,7 @@ class App:
         self._hub = hub
         self._routes = Routes([(operation, Endpoint(operation, hub)) for operation in operations])
         self._encode = msgspec.json.Encoder().encode
+        self._refusals = Refusals()
         self._hosts = None if hub.settings.keys is not None else LoopbackHosts()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
@@ -75,6 +77,9 @@ class App:
         except Rejected as error:
             kind = error.kind
             answer = problem(error)
+            if isinstance(error, Unauthorized):
+                client = scope.get("client")
+                self._refusals.add(client[0] if client else "somebody", shown=b"authorization" in head)
         except Exception:
             # Never for what was sent: that is checked. Once a traceback, and nothing of it to the client.
             logger.exception("%s failed", name)
@@ -95,7 +100,9 @@ class App:
         else:
             headers = [(b"content-type", answer.media.encode()), *_SAFE, (b"content-length", b"%d" % len(body))]
         if answer.headers:
-            headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in answer.headers.items()]
+            for name, value in answer.headers.items():
+                values = (value,) if isinstance(value, str) else value
+                headers += [(name.lower().encode(), each.encode("latin-1")) for each in values]
         if answer.status in _UNREAD:
             headers += _CLOSE
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})

@@ -83,7 +83,7 @@ class Endpoint:
         operation, hub = self.operation, self._hub
         if operation.open:
             return Caller()
-        if hub.state is not State.READY:
+        if hub.state is not State.READY and not operation.always:
             raise Unavailable(f"the service is {hub.state.value}")
         authorization = head.get(b"authorization")
         caller = hub.gate.identify(None if authorization is None else authorization.decode("latin-1"))

@@ -53,6 +53,10 @@ class Engines:
         if reported_at is not None:
             engine.reported_at = reported_at
 
+    def drop(self, tenant: str) -> None:
+        """Forget those of a tenant that is no more: a later one of its name is somebody else."""
+        self._size -= len(self._tenants.pop(tenant, ()))
+
     def of(self, tenant: str) -> dict[str | None, Engine]:
         """Those of a tenant, by name; None: requests that name none."""
         return dict(self._tenants.get(tenant, {}))

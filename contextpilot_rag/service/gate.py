@@ -77,7 +77,7 @@ class FileGate:
         digest, caller = self._in_force.callers.get(form[1], self._nobody) if form else self._nobody
         same = hmac.compare_digest(sha256_of(key if form else ""), digest)
         if not same or not form:
-            raise Unauthorized("give a key that is known: Authorization: Bearer KEY")
+            raise Unauthorized("give a key that is known: Authorization: Bearer KEY, or Basic with the key as password")
         return caller
 
     def reload(self, *, force: bool = False) -> bool:

@@ -48,6 +48,7 @@ class Life:
         self.hub = hub
         self._parts = list(parts)
         self._begun: list[Part] = []
+        self._started = False
 
     async def start(self) -> None:
         """Start all parts; then the service is ready.
@@ -61,6 +62,7 @@ class Life:
         if self.hub.state is State.STARTING:
             self.hub.state = State.READY
         settings = self.hub.settings
+        self._started = True
         audit("service started", None, host=settings.host, keys=settings.keys is not None, result=self.hub.state.value)
 
     async def stop(self) -> None:
@@ -71,7 +73,9 @@ class Life:
                 await self._begun.pop().stop()
             except Exception as error:  # noqa: BLE001  raised below
                 failure = failure or error
-        audit("service stopped", None, result="done" if failure is None else "failed")
+        if self._started:  # what never began does not end
+            self._started = False
+            audit("service stopped", None, result="done" if failure is None else "failed")
         if failure is not None:
             raise failure
 
@@ -106,6 +110,7 @@ def assemble(settings: ServiceSettings, *, alone: bool = False) -> Life:
     service = Service(settings, secret, watchers=watchers)
     plans = Plans(settings, metrics.planned)
     service.leaving.append(plans.leave)
+    service.leaving.append(lambda tenant: metrics.left(tenant.name))
     hub = Hub(settings, service, gate_from(settings), rates=Rates(settings), metrics=metrics, tracer=spans, plans=plans)
     if settings.state is not None:
         hub.snapshots = Snapshots(service, hub.gate, changes, settings.state, settings.snapshot_seconds, metrics)

@@ -157,6 +157,11 @@ class Metrics:
         """What was forgotten is shown no more; figures stay."""
         self.hot.forget(tenant, namespace)
 
+    def left(self, tenant: str) -> None:
+        """A tenant is no more. What a later one of its name would be shown goes; sums of all tenants stay."""
+        self._settle()
+        self._engines.drop(tenant)
+
     def took(self, operation: str, seconds: float, status: int, kind: str | None = None) -> None:
         """An answer was made.
 

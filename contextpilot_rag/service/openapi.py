@@ -32,7 +32,7 @@ _REF = "#/components/schemas/{name}"
 _JSON = "application/json"
 _PROBLEM = "application/problem+json"
 _HEADERS = {
-    401: {"WWW-Authenticate": "How a key is given."},
+    401: {"WWW-Authenticate": "How a key is given: a line for each way."},
     429: {"Retry-After": "Seconds to wait."},
     503: {"Retry-After": "Seconds to wait."},
 }
@@ -130,7 +130,8 @@ def rejections(operation: Operation, *, keys: bool) -> dict[int, list[type[Rejec
     if operation.body is not None:
         found += [Malformed, Unusable, TooLarge, TooSlow, NotJson]
     if not operation.open:
-        found.append(Unavailable)
+        if not operation.always:
+            found.append(Unavailable)
         if keys:
             found.append(Unauthorized)
         if operation.operator:

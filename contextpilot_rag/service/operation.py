@@ -49,13 +49,13 @@ class Answer:
     Args:
         body: a struct, sent as JSON; or bytes, as they are; or None.
         status: HTTP status.
-        headers: besides those that every answer has.
+        headers: besides those that every answer has; several values are several lines.
         media: the content type.
     """
 
     body: msgspec.Struct | bytes | bytearray | None
     status: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
     media: str = "application/json"
 
 
@@ -78,6 +78,7 @@ class Operation:
         open: needs no key.
         operator: needs an operator's key.
         free: is not counted for the rate.
+        always: is answered while the service starts or drains, too.
         long: the body may be as long as a plan's.
         media: the content type of success, where it is no JSON.
     """
@@ -96,5 +97,6 @@ class Operation:
     open: bool = False
     operator: bool = False
     free: bool = False
+    always: bool = False
     long: bool = False
     media: str = "application/json"

@@ -21,8 +21,8 @@ class Rejected(ContextPilotError):
     kind: ClassVar[str] = "bad-request"
 
     @property
-    def headers(self) -> Mapping[str, str]:
-        """Sent with it."""
+    def headers(self) -> Mapping[str, str | tuple[str, ...]]:
+        """Sent with it; several values are several lines."""
         return {}
 
     def problem(self) -> Problem:
@@ -44,9 +44,9 @@ class Unauthorized(Rejected):
     kind = "unauthorized"
 
     @property
-    def headers(self) -> Mapping[str, str]:
-        """Which schemes there are; browsers ask for the key then."""
-        return {"WWW-Authenticate": 'Bearer realm="contextpilot-rag", Basic realm="contextpilot-rag"'}
+    def headers(self) -> Mapping[str, str | tuple[str, ...]]:
+        """Which schemes there are; browsers ask for the key then. Chromium knows one scheme a line, and no more."""
+        return {"WWW-Authenticate": ('Basic realm="contextpilot-rag"', 'Bearer realm="contextpilot-rag"')}
 
 
 class Forbidden(Rejected):

@@ -6,6 +6,7 @@ uvicorn bounds neither the size of a request's head nor the time that it takes, 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import cast
 
@@ -34,10 +35,18 @@ class Connection(HttpToolsProtocol):
         settings: its limits.
         config: uvicorn's.
         state: what all connections of a server share.
+        refused: is told of what is refused here, and never gets to the app: status and kind of problem.
     """
 
-    def __init__(self, settings: ServiceSettings, config: uvicorn.Config, state: ServerState) -> None:
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        config: uvicorn.Config,
+        state: ServerState,
+        refused: Callable[[int, str], None],
+    ) -> None:
         super().__init__(config, state, {}, asyncio.get_running_loop())
+        self._refused = refused
         self.timeout_keep_alive = settings.idle_seconds  # type: ignore[assignment]
         self._settings = settings
         self._timer: asyncio.TimerHandle | None = None  # for the request that is being sent
@@ -205,6 +214,7 @@ class Connection(HttpToolsProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
         self._disarm()
+        self._refused(status, kind)
         self.transport.write(_problem(status, kind, detail))
         self.transport.close()
         self._close_if_unread()

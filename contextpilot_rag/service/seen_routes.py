@@ -82,6 +82,7 @@ OPERATIONS = (
         _page,
         operator=True,
         free=True,
+        always=True,
         media=page.MEDIA,
     ),
     Operation(
@@ -91,6 +92,7 @@ OPERATIONS = (
         _exposition,
         rejections=(Forbidden,),
         free=True,
+        always=True,
         media=exposition.MEDIA,
     ),
     Operation(

@@ -152,4 +152,10 @@ class Server:
         self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
 
     def _protocol(self) -> Connection:
-        return Connection(self._settings, self._config, self._state)
+        return Connection(self._settings, self._config, self._state, self._refused)
+
+    def _refused(self, status: int, kind: str) -> None:
+        """A connection refused something that is no request, or no whole one; it is counted as all refusals are."""
+        metrics = self._life.hub.metrics
+        if metrics is not None:
+            metrics.took("none", 0.0, status, kind)

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from contextpilot_rag.service.keyfile import TenantEntry, changing, new_key
 from tests.service.harness import serving
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -83,6 +84,17 @@ def test_it_shows_real_traffic_asks_for_nothing_else_and_fits(browser, service, 
             ".map(e => e.tagName + ' ' + e.textContent.slice(0, 40))"
         )
         assert cut_off == []
+
+
+def test_a_browser_shows_it_to_an_operator_who_gives_the_key_as_password(browser, tmp_path):
+    key, entry = new_key()
+    with changing(tmp_path / "keys.json", create=True) as content:
+        content.tenants["ops"] = TenantEntry([entry], operator=True)
+    with serving(keys=tmp_path / "keys.json") as service:
+        for password, status in ((key, 200), (key[:-4] + "AAAA", 401)):
+            context = browser.new_context(http_credentials={"username": "", "password": password})
+            assert context.new_page().goto(service.address).status == status
+            context.close()
 
 
 def test_names_that_clients_chose_do_nothing(browser, service):
