@@ -97,8 +97,9 @@ class Asker:
         try:
             answer = sound(self.index.align(prepared.request), prepared.request)
         except Exception as raised:  # noqa: BLE001  fails open
-            self.failures.fail(raised)
+            self.failures.fail(raised, "align")
             return prepared
+        self.failures.answered("align")
         return decided(prepared, answer, self.salt(prepared.request.namespace))
 
     async def adecide(self, prepared: AlignedPrompt) -> AlignedPrompt:
@@ -109,17 +110,20 @@ class Asker:
         try:
             answer = sound(await index.aalign(prepared.request), prepared.request)
         except Exception as raised:  # noqa: BLE001  fails open
-            self.failures.fail(raised)
+            self.failures.fail(raised, "align")
             return prepared
+        self.failures.answered("align")
         return decided(prepared, answer, self.salt(prepared.request.namespace))
 
     def predict(self, prepared: AlignedPrompt) -> int:
         """Tokens that would be cached; 0 if it is not known."""
         try:
-            return int(self.index.predict(prepared.request))
+            tokens = int(self.index.predict(prepared.request))
         except Exception as error:  # noqa: BLE001  fails open, always: it is only about who goes first
-            self.failures.note(error)
+            self.failures.note(error, "predict")
             return 0
+        self.failures.answered("predict")
+        return tokens
 
     async def apredict(self, prepared: AlignedPrompt) -> int:
         """As `predict`."""
@@ -127,17 +131,21 @@ class Asker:
         if index is None:
             return await apart(self.index, self.predict, prepared)
         try:
-            return int(await index.apredict(prepared.request))
+            tokens = int(await index.apredict(prepared.request))
         except Exception as error:  # noqa: BLE001  fails open, always
-            self.failures.note(error)
+            self.failures.note(error, "predict")
             return 0
+        self.failures.answered("predict")
+        return tokens
 
     def observe(self, alignment: Alignment, usage: Usage) -> None:
         """Report what the engine said."""
         try:
             self.index.observe(alignment, usage)
         except Exception as error:  # noqa: BLE001  fails open: an answer is there, it must reach the caller
-            self.failures.fail(error)
+            self.failures.fail(error, "observe")
+        else:
+            self.failures.answered("observe")
 
     async def aobserve(self, alignment: Alignment, usage: Usage) -> None:
         """As `observe`."""
@@ -148,7 +156,9 @@ class Asker:
         try:
             await index.aobserve(alignment, usage)
         except Exception as error:  # noqa: BLE001  fails open
-            self.failures.fail(error)
+            self.failures.fail(error, "observe")
+        else:
+            self.failures.answered("observe")
 
     async def asent(self, alignment: Alignment) -> None:
         """Tell of an order that was chosen elsewhere. What fails is raised."""
@@ -157,6 +167,7 @@ class Asker:
             await apart(self.index, self.index.sent, alignment)
         else:
             await index.asent(alignment)
+        self.failures.answered("sent")
 
     def salt(self, namespace: Namespace, *, ask: bool = False) -> str | None:
         """The engine's cache salt for a namespace.
@@ -171,9 +182,12 @@ class Asker:
             return own
         if ask:
             try:
-                return salting.cache_salt(namespace, own, ask=True)
+                salt = salting.cache_salt(namespace, own, ask=True)
             except Exception as error:  # noqa: BLE001  fails open
-                self.failures.fail(error)
+                self.failures.fail(error, "salt")
+            else:
+                self.failures.answered("salt")
+                return salt
         return salting.cache_salt(namespace, own)
 
     def believed(self, index: ContextIndex | None) -> Callable[[Namespace], PrefixTree | None] | None:
@@ -185,10 +199,13 @@ class Asker:
         def tree(namespace: Namespace) -> PrefixTree | None:
             nonlocal able
             try:
-                return index.tree(namespace) if able else None
+                found = index.tree(namespace) if able else None
             except Exception as error:  # noqa: BLE001  fails open: the plan starts from an empty cache
                 able = False
-                self.failures.fail(error)
+                self.failures.fail(error, "tree")
                 return None
+            if able:
+                self.failures.answered("tree")
+            return found
 
         return tree

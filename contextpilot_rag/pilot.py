@@ -96,7 +96,7 @@ class ContextPilot:
 
     @property
     def failures(self) -> int:
-        """How often something of ours failed, and the request went out all the same."""
+        """How often something of ours failed, and the request went out all the same. Each outage is logged once."""
         return self._failures.count
 
     def align(
@@ -347,7 +347,7 @@ class ContextPilot:
         return {} if salt is None else {"cache_salt": salt}
 
     def failed_open(self, error: Exception) -> None:
-        """Count a failure of something that is built on this pilot; the first is logged.
+        """Count a failure of something that is built on this pilot; logged once, until a minute had none.
 
         Raises:
             ContextPilotError: the error, or `IndexFailed` because of it, if ``on_error="raise"`` was asked for.

@@ -216,7 +216,7 @@ def _teller(asker: Asker) -> Callable[[Alignment], Awaitable[None]]:
             await asker.asent(alignment)
         except Exception as error:  # noqa: BLE001  fails open: the request can be sent all the same
             able = hasattr(asker.index, "sent")
-            asker.failures.fail(error)
+            asker.failures.fail(error, "sent")
 
     return tell
 
