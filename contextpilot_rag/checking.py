@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args, get_origin
+import difflib
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 
 from .errors import SettingsError
+
+logger = logging.getLogger("contextpilot_rag")
 
 _WORDS_FOR = {"yes": True, "on": True, "no": False, "off": False}
 
@@ -51,7 +56,74 @@ def parsed(name: str, text: str, kind: Any, *, secret: bool = False) -> Any:  # 
         plain = _WORDS_FOR.get(text.strip().lower(), text)
     elif get_origin(kind) is Literal:
         return checked(name, text.strip(), kind, secret=secret)
+    elif kind is str:
+        return text
     try:
         return msgspec.convert(plain, kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise SettingsError(f"{name}: {error} (got {'***' if secret else repr(text)})") from None
+    except msgspec.ValidationError:
+        raise SettingsError(f"{name}: {'***' if secret else repr(text)} is {_other_than(kind)}") from None
+
+
+def warn_of_unknown(environ: Mapping[str, str], prefix: str, known: Iterable[str]) -> None:
+    """Log variables that are nearly the name of a setting.
+
+    One may be meant for another version, so it is no error; but a misspelt one must not pass in silence.
+
+    Args:
+        environ: all variables.
+        prefix: of those that are settings.
+        known: the settings' names, in lower case.
+    """
+    names = list(known)
+    for name in environ:
+        setting = name.removeprefix(prefix).lower()
+        if name.startswith(prefix) and setting not in names:
+            for meant in difflib.get_close_matches(setting, names, n=1, cutoff=0.8):
+                logger.warning("environment variable %s is no setting; did you mean %s?", name, prefix + meant.upper())
+
+
+def in_words(message: str, kinds: Iterable[Any]) -> str:
+    r"""A message of msgspec's, with patterns as their descriptions put it.
+
+    Args:
+        message: of an error.
+        kinds: annotated texts, each with a pattern and a description.
+
+    >>> kind = Annotated[str, msgspec.Meta(pattern="^[0-9]+$", description="Digits.")]
+    >>> in_words("Expected `str` matching regex '^[0-9]+$' - at `$.id`", [kind])
+    'Expected digits - at `$.id`'
+    """
+    for kind in kinds:
+        for meta in kind.__metadata__:
+            words = (meta.description or "").rstrip(".")
+            if meta.pattern and words:
+                words = words[:1].lower() + words[1:]
+                message = message.replace(f"Expected `str` matching regex {meta.pattern!r}", f"Expected {words}")
+    return message
+
+
+def _other_than(kind: Any) -> str:  # noqa: ANN401
+    """What a setting should have been, for whoever writes it as text.
+
+    >>> _other_than(Annotated[int, msgspec.Meta(ge=1)] | None), _other_than(bool)
+    ("neither a whole number, 1 or more, nor 'none'", 'not yes or no')
+    """
+    some = [option for option in get_args(kind) if option is not type(None)]
+    if type(None) in get_args(kind) and len(some) == 1:
+        return f"neither {_wanted(some[0])}, nor 'none'"
+    return f"not {_wanted(kind)}"
+
+
+def _wanted(kind: Any) -> str:  # noqa: ANN401
+    plain = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    words = "a whole number" if plain is int else "a number" if plain is float else "yes or no"
+    return words + "".join(map(_range, getattr(kind, "__metadata__", ())))
+
+
+def _range(meta: msgspec.Meta) -> str:
+    least = meta.ge if meta.ge is not None else meta.gt
+    if least is None:
+        return ""
+    if meta.le is not None and meta.le < 10**9:
+        return f" from {least:g} to {meta.le:g}"
+    return f", {least:g} or more" if meta.gt is None else f" above {least:g}"

@@ -18,7 +18,7 @@ MAX_BLOCK_TOKENS = 100_000_000
 Field = Annotated[str, Meta(max_length=MAX_FIELD)]
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_FIELD)]
 Ticket = Annotated[
-    str, Meta(pattern=r"^[A-Za-z0-9_-]{16,64}$(?!\n)", description="A ticket: 16 to 64 urlsafe characters.")
+    str, Meta(pattern=r"^[A-Za-z0-9_-]{16,64}$(?!\n)", description="A ticket: 16 to 64 letters, digits, - or _.")
 ]
 Hash = Annotated[
     str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ..remote import wire
-from .endpoint import decode
+from .decoding import decode
 from .index_routes import ALIGNED, ALIGNMENT
 from .large import check_count, condensed
 from .operation import Call, Operation

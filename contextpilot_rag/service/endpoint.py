@@ -10,12 +10,13 @@ import msgspec
 from .audit import audit
 from .auth import Caller
 from .body import Receive, read
+from .decoding import decode
 from .heads import check_json, length_of
 from .hub import Hub, State
 from .large import check_count, condensed
 from .operation import Answer, Call, Operation
 from .parameters import Parameters
-from .problems import Forbidden, Malformed, TooLarge, Unavailable, Unusable
+from .problems import Forbidden, TooLarge, Unavailable
 
 
 class Endpoint:
@@ -94,30 +95,3 @@ class Endpoint:
             audit("operator's act", caller, operation=self.name, result="refused")
             raise Forbidden("this takes an operator's key")
         return caller
-
-
-def decode(decoder: msgspec.json.Decoder[Any], raw: bytes | msgspec.Raw) -> Any:  # noqa: ANN401
-    """A body as its type.
-
-    Args:
-        decoder: of the type.
-        raw: JSON.
-
-    Raises:
-        Malformed: it is no JSON.
-        Unusable: it is, of another form.
-    """
-    try:
-        return decoder.decode(raw)
-    except msgspec.ValidationError as error:
-        raise Unusable(_short(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(_short(error)) from None
-    except RecursionError:
-        raise Malformed("nested too deeply") from None
-
-
-def _short(error: Exception) -> str:
-    """What is wrong; names of fields in it are the client's, and may be of any length."""
-    text = str(error)
-    return text if len(text) <= 300 else f"{text[:200]}...{text[-90:]}"

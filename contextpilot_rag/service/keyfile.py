@@ -24,6 +24,7 @@ from typing import Annotated, Any, NoReturn
 import msgspec
 from msgspec import Meta, Struct, field
 
+from ..checking import in_words
 from ..errors import SettingsError
 from ..types import short
 
@@ -34,10 +35,16 @@ _MOST_BYTES = 64 * 2**20
 
 # Names stand in logs, in files and in what operators see; no line breaks or the like.
 Name = Annotated[
-    str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]*$(?!\n)")
+    str,
+    Meta(
+        min_length=1,
+        max_length=256,
+        pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]*$(?!\n)",
+        description="A name without control characters.",
+    ),
 ]
-KeyId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9]{1,32}$(?!\n)")]
-Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$(?!\n)")]
+KeyId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9]{1,32}$(?!\n)", description="1 to 32 letters or digits.")]
+Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$(?!\n)", description="64 lower-case hexadecimal digits.")]
 
 
 class KeyEntry(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -231,8 +238,8 @@ def _told(plain: Any, error: msgspec.ValidationError) -> str:  # noqa: ANN401
         try:
             msgspec.convert({name: tenant}, dict[Name, TenantEntry])
         except msgspec.ValidationError as inner:
-            return f"tenant {short(name)}: {inner}"
-    return str(error)
+            return f"tenant {short(name)}: {in_words(str(inner), (Name, KeyId, Sha256))}"
+    return in_words(str(error), (Name, KeyId, Sha256))
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

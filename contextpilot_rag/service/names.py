@@ -11,7 +11,8 @@ from .problems import Rejected
 
 _MEANING = (
     "A namespace's name: tenant, model and corpus, each percent-encoded, between colons. As part of a URL it is "
-    "encoded once more, as any text is. `::` is the default namespace."
+    "encoded once more, as any text is. Colons at its end may be left out: `acme` is `acme::`. The default namespace "
+    "is `::`, or `:`: a name is never empty."
 )
 _PATTERN = "^([^:%]|%[0-9A-Fa-f]{2})*(:([^:%]|%[0-9A-Fa-f]{2})*){0,2}$"
 _SCHEMA = {"type": "string", "minLength": 1, "maxLength": 9_218, "pattern": _PATTERN}

@@ -16,8 +16,9 @@ from ..remote.wire import budget_from, namespace_from, namespace_in
 from ..remote.wire_plan import PlanIn, PlannedOut, PlanOut
 from ..types import Alignment, Namespace, Request
 from .blocks import Distinct, distinct
+from .decoding import decode
 from .plan_pipe import Accepted, Spaces, TreeOf
-from .problems import Malformed, Rejected, TooLarge, Unusable
+from .problems import Rejected, TooLarge, Unusable
 from .settings import ServiceSettings
 
 _NO_LIMIT = 10**9  # entries: the tree was bounded where it came from
@@ -50,7 +51,7 @@ class Batch:
         Raises:
             Rejected: it cannot be planned; the message says where.
         """
-        given = _decoded(body)
+        given = decode(msgspec.json.Decoder(PlanIn), body)
         if len(given.requests) > settings.max_plan:
             raise TooLarge(f"{len(given.requests)} requests; at most {settings.max_plan} are planned together")
         if given.time_budget is not None and given.time_budget > settings.plan_seconds:
@@ -123,14 +124,3 @@ class Batch:
             merged=found.merged,
             source=source if source >= 0 else None,
         )
-
-
-def _decoded(body: bytes) -> PlanIn:
-    try:
-        return msgspec.json.decode(body, type=PlanIn)
-    except msgspec.ValidationError as error:
-        raise Unusable(str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(str(error)) from None
-    except RecursionError:
-        raise Malformed("nested too deeply") from None

@@ -126,6 +126,52 @@ def test_namespaces_are_listed_shown_and_forgotten(service):
     assert service.ask("DELETE", "/v1/namespaces").json()["forgotten"] == 1
 
 
+@pytest.mark.parametrize(
+    ("written", "namespace"),
+    [
+        ("::", ("", "", "")),
+        (":", ("", "", "")),
+        ("%3A%3A", ("", "", "")),
+        ("acme", ("acme", "", "")),
+        ("acme:", ("acme", "", "")),
+        ("acme::", ("acme", "", "")),
+        (":m", ("", "m", "")),
+        ("::c", ("", "", "c")),
+    ],
+)
+def test_a_namespaces_name_may_leave_out_colons_at_its_end(service, written, namespace):
+    tenant, model, corpus = namespace
+    body = {
+        "blocks": [{"id": "a", "tokens": 100}],
+        "namespace": {"tenant": tenant, "model": model, "corpus": corpus},
+    }
+    service.ask("POST", "/v1/align", body)
+    shown = service.ask("GET", f"/v1/namespaces/{written}").json()
+    assert (shown["name"], shown["tree_blocks"]) == (f"{tenant}:{model}:{corpus}", 1)
+    assert service.ask("GET", f"/v1/namespaces/{written}/tree").status == 200
+    assert service.ask("DELETE", f"/v1/namespaces/{written}").json()["forgotten"] == 1
+    assert "tree_blocks" not in service.ask("GET", f"/v1/namespaces/{written}").json()
+
+
+@pytest.mark.parametrize(
+    ("more", "detail"),
+    [
+        ({"hash": "ABCDEF0123456789"}, "Expected 8 to 32 bytes in lower-case hexadecimal"),
+        ({"hash": "abc"}, "Expected 8 to 32 bytes in lower-case hexadecimal"),
+    ],
+)
+def test_a_hash_of_another_form_is_refused_in_words(service, more, detail):
+    found = problem(service.ask("POST", "/v1/align", {"blocks": [{"tokens": 1, **more}]}), 422, "unusable")
+    assert detail in found
+    assert "`$.blocks[0].hash`" in found
+    assert "regex" not in found
+
+
+def test_a_ticket_of_another_form_is_refused_in_words(service):
+    found = problem(service.ask("POST", "/v1/observe", {"ticket": "short"}), 422, "unusable")
+    assert found.startswith("Expected a ticket: 16 to 64 letters, digits, - or _")
+
+
 def test_conversations_are_forgotten_by_name(service):
     for model in ("", "m"):
         for talk in ("one", "two/2"):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from contextpilot_rag.service.keyfile import TenantEntry, changing, new_key
 from tests.service.harness import serving
+from tests.service.test_page import World
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -103,6 +105,24 @@ def test_names_that_clients_chose_do_nothing(browser, service):
         assert seen.page.title().endswith("contextpilot-rag")
         assert seen.page.locator("script").count() == 0
         assert seen.page.locator("main img").count() == 0
+
+
+def test_a_busy_hour_fits_a_narrow_screen(browser):
+    world = World()
+    for number in range(1_730):
+        world.align(f"{number % 7}{number % 3 + 7}")
+    context = browser.new_context(viewport={"width": 360, "height": 800})
+    shown = context.new_page()
+    with ThreadPoolExecutor() as elsewhere:  # playwright has an event loop in this thread
+        shown.set_content(elsewhere.submit(world.page).result())
+    over = shown.evaluate("""() => {
+        const card = document.querySelector('.hero');
+        const edge = card.getBoundingClientRect().right - parseFloat(getComputedStyle(card).paddingRight);
+        return [...card.querySelectorAll('.x span')].map(e => e.getBoundingClientRect().right - edge);
+    }""")
+    assert "1.73 k/min" in shown.inner_html(".x")
+    assert max(over) < 1
+    context.close()
 
 
 def test_light_and_dark_differ(browser, service):

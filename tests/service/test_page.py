@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from contextpilot_rag.dedup.units import normal
+from contextpilot_rag.identity import block_key
 from contextpilot_rag.remote import wire
 from contextpilot_rag.service import page
 from contextpilot_rag.service.chart import HEIGHT, WIDTH, Chart
@@ -112,12 +114,33 @@ def test_nothing_reported_is_no_zero():
     world = World()
     first = world.align("ab")
     assert "Nothing reported yet: send each answer\u2019s usage to POST /v1/observe" in Read(world.page()).text
-    assert "model alone no reports" in Read(world.page()).text
+    assert "no reports yet" in Read(world.page()).text
     world.observe(first, 100, None)
     read = Read(world.page())
     assert "1 usage reports came, but none says how many tokens were cached" in read.text
-    assert "model alone reports say no cached tokens" in read.text
+    assert "reports without cached tokens" in read.text
     assert "of whole prompts —" in read.text
+
+
+def test_blocks_that_go_by_a_hash_can_be_found():
+    world = World()
+    key = block_key(normal("a text "))
+    for _ in range(2):
+        world.service.tenant("").align(wire.AlignIn([wire.BlockIn(text="a text ")], wire.NamespaceIn(corpus="c")))
+    text = Read(world.page()).text
+    assert f"{key.hex()[:10]} …" in text
+    assert "block_key(normal(text)).hex()" in text
+
+
+def test_reports_that_no_longer_come_are_no_reports_that_never_came():
+    world = World()
+    first = world.align("ab")
+    world.observe(first, 100, 50)
+    assert "usage reports 0 s ago" in Read(world.page()).text
+    world.now += 3_000
+    world.align("ab")
+    world.now += 700
+    assert "no reports any more last" in Read(world.page()).text
 
 
 def test_tenants_are_named_where_there_are_keys():
