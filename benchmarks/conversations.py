@@ -97,7 +97,7 @@ def retrieval(count: Callable[[str], int]) -> str:
     answers = {row["id"]: row.get("answer") or "Noted." for row in _rows(TRACES / "mtrag" / "queries.jsonl")}
     rows = []
     for level in LEVELS:
-        pilot = ContextPilot(dedup=level)
+        pilot = ContextPilot("embedded", dedup=level)
         added, alike, again, given = [], [], 0, 0
         for turns in _conversations(TRACES / "mtrag" / "trace_bm25_prevcur_top15.jsonl").values():
             talk: Conversation = pilot.conversation(system=SYSTEM)

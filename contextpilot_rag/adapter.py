@@ -39,7 +39,7 @@ class Adapter:
 
     Args:
         pilot: a `ContextPilot` or `AsyncContextPilot` to share, an index, the address of a service that is one, or
-            None: an index of its own in this process.
+            None: the service at ``CONTEXTPILOT_INDEX`` if that is set, else an index of its own in this process.
         namespace: what may share cached prefixes; None: the pilot's.
         remember: requests under way that a report can be matched to; the oldest go.
         **options: settings for every request: order, min_gain, protect_top, ...
@@ -67,7 +67,7 @@ class Adapter:
         elif isinstance(pilot, ContextPilot):
             self._async = AsyncContextPilot.around(pilot)
         else:
-            self._async = AsyncContextPilot("embedded" if pilot is None else pilot)
+            self._async = AsyncContextPilot(pilot)
         self.pilot: ContextPilot = self._async.blocking
         self.namespace = None if namespace is None else namespace_of(namespace)
         self._options = options

@@ -46,7 +46,7 @@ class AsyncContextPilot:
 
     def __init__(
         self,
-        index: str | ContextIndex = "embedded",
+        index: str | ContextIndex | None = None,
         *,
         namespace: Namespace | str | None = None,
         tokenizer: Tokenizer | CountTokens | None = None,
@@ -190,7 +190,7 @@ class AsyncContextPilot:
         return await self._pilot.aobserve(alignment, response)
 
     async def forget(self, namespace: Namespace | str | None = None, *, conversations: bool = False) -> None:
-        """As `ContextPilot.forget`."""
+        """As `ContextPilot.forget`; it raises where a service is gone."""
         index = asking.awaited(self._pilot.index)
         if index is None:
             await self.apart(self._pilot.forget, namespace, conversations=conversations)
@@ -198,7 +198,7 @@ class AsyncContextPilot:
             await index.aforget(self._pilot.forget_own(namespace, conversations=conversations))
 
     async def stats(self) -> IndexStats:
-        """As `ContextPilot.stats`."""
+        """As `ContextPilot.stats`; it raises where a service is gone."""
         index = asking.awaited(self._pilot.index)
         return await self.apart(self._pilot.stats) if index is None else await index.astats()
 

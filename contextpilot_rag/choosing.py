@@ -4,41 +4,101 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from .errors import SettingsError
 from .index.local import ContextIndex, LocalIndex
 from .remote.index import RemoteIndex
-from .settings import Settings
+from .settings import Settings, name_of, of_environment
 from .types import short
 
 logger = logging.getLogger("contextpilot_rag")
 
 _OF_INDEX = ("capacity_tokens", "max_blocks", "max_namespaces", "history_requests")
+_OF_CONNECTION = ("api_key", "index_timeout")
+
+
+def chosen_settings(settings: Settings | None, index: str | ContextIndex | None, given: Mapping[str, Any]) -> Settings:
+    """The settings of a pilot, from an object or the environment, with those that were given one by one.
+
+    Raises:
+        SettingsError: an unknown setting, or a value that it cannot have.
+    """
+    if settings is not None and not isinstance(settings, Settings):
+        raise SettingsError(f"settings must be a Settings object, not {type(settings).__name__}")
+    if isinstance(index, str):
+        given = {**given, "index": index}
+    return Settings.from_env(**given) if settings is None else settings.with_(**given)
 
 
 def chosen_index(
-    index: str | ContextIndex, settings: Settings, given: Mapping[str, object]
+    index: str | ContextIndex | None, settings: Settings, given: Mapping[str, object]
 ) -> tuple[RemoteIndex | None, ContextIndex]:
     """The index that is meant, and if it was made here and has connections, that it is to be closed.
 
+    Args:
+        index: as the pilot was given it; None: as its settings say.
+        settings: the pilot's.
+        given: those that were named one by one, so that somebody counts on them.
+
     Raises:
-        SettingsError: it is none, or no address.
+        SettingsError: it is none, or no address, or an object that some of the settings given do not reach.
     """
-    if not isinstance(index, str):
-        if callable(getattr(index, "align", None)):
-            return None, index
-    elif index == "embedded":
+    if index is None:
+        try:
+            return _by_name(settings.index, settings, given)
+        except SettingsError as error:
+            raise SettingsError(f"{name_of('index')}, or the setting index: {error}") from None
+    if isinstance(index, str):
+        return _by_name(index, settings, given)
+    if not callable(getattr(index, "align", None)):
+        raise _unknown(index)
+    missed = [name for name in _OF_CONNECTION if name in given]
+    if missed:
+        raise SettingsError(
+            f"{' and '.join(missed)}: an index that is given as an object has its own, so this would mean nothing; "
+            "give it to the index: RemoteIndex(ADDRESS, api_key=..., timeout=...)"
+        )
+    _mean_nothing(
+        [name for name in _OF_INDEX if name in given]
+        + [name for name in _OF_CONNECTION if _of_nobody(name, settings) and isinstance(index, RemoteIndex)],
+        "the index was given as an object, and has its own; here it means nothing",
+    )
+    return None, index
+
+
+def _by_name(index: str, settings: Settings, given: Mapping[str, object]) -> tuple[RemoteIndex | None, ContextIndex]:
+    if index == "embedded":
+        _mean_nothing(
+            [name for name in _OF_CONNECTION if name in given], "for an index that is a service; this one is embedded"
+        )
         return None, LocalIndex(
             settings.capacity_tokens, settings.max_blocks, settings.max_namespaces, history=settings.history_requests
         )
-    elif "://" in index:
-        made = RemoteIndex(index, api_key=settings.api_key, timeout=settings.index_timeout)
-        usual = Settings()
-        theirs = [name for name in _OF_INDEX if name in given or getattr(settings, name) != getattr(usual, name)]
-        if theirs:
-            logger.warning("%s: set where the index is, in its service; here it means nothing", ", ".join(theirs))
-        return made, made
-    raise SettingsError(
+    if "://" not in index:
+        raise _unknown(index)
+    made = RemoteIndex(index, api_key=settings.api_key, timeout=settings.index_timeout)
+    usual = Settings()
+    _mean_nothing(
+        [name for name in _OF_INDEX if name in given or getattr(settings, name) != getattr(usual, name)],
+        "set where the index is, in its service; here it means nothing",
+    )
+    return made, made
+
+
+def _of_nobody(name: str, settings: Settings) -> bool:
+    """Whether a setting comes from a settings object, and not from the environment, where an index finds it, too."""
+    usual = getattr(Settings(), name)
+    return getattr(settings, name) not in {usual, of_environment(name, usual)}
+
+
+def _mean_nothing(names: list[str], why: str) -> None:
+    if names:
+        logger.warning("%s: %s", ", ".join(names), why)
+
+
+def _unknown(index: object) -> SettingsError:
+    return SettingsError(
         f"unknown index {short(index)}: give 'embedded', a service's address (http://HOST:PORT), or an object that is "
         "a ContextIndex"
     )

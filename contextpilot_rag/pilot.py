@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .asking import Asker
 from .batch import Plan
-from .choosing import chosen_index
+from .choosing import chosen_index, chosen_settings
 from .conversation import Conversation, left_out, opened, store_for
 from .deciding import plan_within
 from .dedup.messages import Messages
@@ -40,8 +40,8 @@ class ContextPilot:
     """Aligns the blocks of each request to what the engine has cached.
 
     Args:
-        index: "embedded"; or the address of a service that several processes share, http://HOST:PORT or
-            https://HOST:PORT; or any `ContextIndex` (to share one between pilots).
+        index: "embedded"; or the address of a service that several processes share, http(s)://HOST:PORT; or any
+            `ContextIndex` (to share one between pilots). None: "embedded", unless ``CONTEXTPILOT_INDEX`` says where.
         namespace: what may share cached prefixes; a string is a tenant. The default shares with everybody.
         tokenizer: counts tokens: a callable from text to int, or an object with ``encode``. None: an estimate that
             learns from what the engine reports.
@@ -62,16 +62,14 @@ class ContextPilot:
 
     def __init__(
         self,
-        index: str | ContextIndex = "embedded",
+        index: str | ContextIndex | None = None,
         *,
         namespace: Namespace | str | None = None,
         tokenizer: Tokenizer | CountTokens | None = None,
         settings: Settings | None = None,
         **options: Unpack[PilotOptions],
     ) -> None:
-        if settings is not None and not isinstance(settings, Settings):
-            raise SettingsError(f"settings must be a Settings object, not {type(settings).__name__}")
-        self.settings = Settings.from_env(**options) if settings is None else settings.with_(**options)
+        self.settings = chosen_settings(settings, index, options)
         self._namespace = namespace_of(namespace)
         self._tokens = TokenCounter(tokenizer)
         self._conversations = store_for(self.settings, time.monotonic)
@@ -355,14 +353,14 @@ class ContextPilot:
         self._failures.fail_with(error)
 
     def forget(self, namespace: Namespace | str | None = None, *, conversations: bool = False) -> None:
-        """Drop what the index knows of a namespace; None: of all.
+        """Drop what the index knows of a namespace; None: of all. A service forgets it for all processes of the tenant.
 
         Args:
             namespace: which; None: all.
-            conversations: drop these, too. An engine's restart is nothing to them.
+            conversations: drop this pilot's, too. An engine's restart is nothing to them.
 
         Raises:
-            IndexFailed: the index is a service, and did not say that it has forgotten.
+            IndexFailed: the index is a service, and did not say that it has forgotten, whatever ``on_error`` is.
         """
         self.index.forget(self.forget_own(namespace, conversations=conversations))
 
@@ -374,7 +372,7 @@ class ContextPilot:
         return space
 
     def stats(self) -> IndexStats:
-        """The index's counts. One that is a service may not say: IndexFailed."""
+        """The index's counts. A service's are of all processes of the tenant; where it is gone, IndexFailed is raised."""
         return self.index.stats()
 
     def close(self) -> None:

@@ -64,7 +64,7 @@ class PilotOptions(RequestOptions, total=False):
 
 
 # Settings that shape the index or belong to the whole pilot.
-_FIXED = frozenset(PilotOptions.__annotations__) - frozenset(RequestOptions.__annotations__)
+_FIXED = frozenset(PilotOptions.__annotations__) - frozenset(RequestOptions.__annotations__) | {"index"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,7 @@ class Settings:
         conversation_characters: of all conversations together; the ones used longest ago go.
         api_key: for an index that is a service.
         index_timeout: seconds that such an index has to answer in; after that the retriever's order goes out.
+        index: "embedded", or a service's address, for pilots that are given no index.
 
     Raises:
         SettingsError: a value of the wrong type or out of range.
@@ -130,6 +131,7 @@ class Settings:
     conversation_characters: Positive = 256 * 2**20
     api_key: str = ""
     index_timeout: Seconds = 0.05
+    index: str = "embedded"
 
     def __post_init__(self) -> None:
         for name, kind in _kinds().items():
@@ -155,11 +157,7 @@ class Settings:
         """
         environ = os.environ if environ is None else environ
         _warn_of_unknown(environ)
-        values: dict[str, Any] = {}
-        for name, kind in _kinds().items():
-            text = environ.get(name_of(name))
-            if text:  # an empty variable is one that was not set, as compose files write it
-                values[name] = parsed(name_of(name), text, kind, secret=name in SECRETS)
+        values = {field.name: of_environment(field.name, field.default, environ) for field in fields(cls)}
         _known(given)
         return cls(**{**values, **given})
 
@@ -214,6 +212,26 @@ def _kinds() -> dict[str, Any]:
     if not _KINDS:
         _KINDS.update(get_type_hints(Settings, include_extras=True))
     return _KINDS
+
+
+def of_environment(setting: str, otherwise: Any, environ: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401
+    """A single setting as the environment has it.
+
+    Args:
+        setting: its name.
+        otherwise: what it is where the environment does not have it.
+        environ: where to look; None: the process's environment.
+
+    Raises:
+        SettingsError: a value that it cannot have.
+
+    >>> of_environment("min_gain", 0.1, {"CONTEXTPILOT_MIN_GAIN": "0.2"})
+    0.2
+    """
+    text = (os.environ if environ is None else environ).get(name_of(setting))
+    if not text:  # an empty variable is one that was not set, as compose files write it
+        return otherwise
+    return parsed(name_of(setting), text, _kinds()[setting], secret=setting in SECRETS)
 
 
 def name_of(setting: str) -> str:

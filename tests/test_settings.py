@@ -84,6 +84,8 @@ def test_with_changes_a_copy():
         ("ORDER_HINT", "1", True),
         ("SALT_SECRET", "none", "none"),
         ("SALT_SECRET", "12", "12"),
+        ("INDEX", "http://index:8765", "http://index:8765"),
+        ("INDEX", "", "embedded"),
     ],
 )
 def test_reads_the_environment(name, text, value):
@@ -120,6 +122,12 @@ def test_input_errors_are_value_errors():
     assert issubclass(InputError, ContextPilotError)
 
 
+def test_an_index_is_no_option_of_a_request():
+    with pytest.raises(SettingsError, match="index belongs to the pilot"):
+        ContextPilot().align(["x"], index="embedded")
+
+
 def test_every_setting_is_an_option_and_every_option_a_setting():
-    assert set(PilotOptions.__annotations__) == {field.name for field in fields(Settings)}
+    # The index is a pilot's first argument.
+    assert set(PilotOptions.__annotations__) == {field.name for field in fields(Settings)} - {"index"}
     assert set(RequestOptions.__annotations__) < set(PilotOptions.__annotations__)

@@ -67,7 +67,7 @@ def run_demo(options: DemoOptions, console: Console) -> tuple[Arm, Arm]:
         ContextPilotError: documents, questions, settings or the engine cannot be used; the message says why.
     """
     _check(options)
-    pilots = ContextPilot(order="retrieved"), ContextPilot(order=options.order)
+    pilots = ContextPilot("embedded", order="retrieved"), ContextPilot("embedded", order=options.order)
     questions = packaged_questions() if options.questions is None else questions_from(options.questions)
     engine, why = choose_engine(options.endpoint, options.model, options.engine)
     blocks = (

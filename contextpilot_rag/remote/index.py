@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from .._version import __version__
 from ..errors import SettingsError
 from ..identity import secret_salt
+from ..settings import of_environment
 from ..types import Alignment, IndexStats, Namespace, Request, Usage, short
 from . import questions
 from .address import Address, checked_key
@@ -56,8 +57,9 @@ class RemoteIndex:
 
     Args:
         address: http://HOST:PORT or https://HOST:PORT.
-        api_key: says which tenant this is; where the service asks for none, none is needed.
-        timeout: seconds for each request.
+        api_key: says which tenant this is; where the service asks for none, none is needed. None: what the environment
+            has as ``CONTEXTPILOT_API_KEY``, if anything.
+        timeout: seconds for each request. None: ``CONTEXTPILOT_INDEX_TIMEOUT``, or 0.05.
         engine: the name of the engine that requests go to, for the service's counts.
         verify: for https: a file or folder of certificates to trust, or an ``ssl.SSLContext``. None: the system's.
         connections: used at a time, by all threads together and by each event loop.
@@ -79,8 +81,8 @@ class RemoteIndex:
         self,
         address: str,
         *,
-        api_key: str = "",
-        timeout: float = TIMEOUT,
+        api_key: str | None = None,
+        timeout: float | None = None,
         engine: str | None = None,
         verify: Verify = None,
         connections: int = CONNECTIONS,
@@ -92,8 +94,8 @@ class RemoteIndex:
         load()
         self._transport = Transport
         self._address = Address.of(address)
-        self._key = checked_key(api_key)
-        self._timeout = _seconds("timeout", timeout)
+        self._key = checked_key(of_environment("api_key", "") if api_key is None else api_key)
+        self._timeout = _seconds("timeout", of_environment("index_timeout", TIMEOUT) if timeout is None else timeout)
         self._patience = max(_seconds("patience", patience), self._timeout)
         if engine is not None and not (isinstance(engine, str) and 0 < len(engine) <= MAX_FIELD):
             raise SettingsError(f"engine must be a name of at most {MAX_FIELD} characters, not {short(engine)}")
@@ -190,7 +192,7 @@ class RemoteIndex:
             await own.calls.aask(questions.observe(ticket, usage))
 
     def forget(self, namespace: Namespace | None = None, *, conversations: bool = False) -> None:
-        """Drop what is known of a namespace, or of all that are this tenant's.
+        """Drop what is known of a namespace, or of all that are this tenant's, for all processes that ask the service.
 
         Args:
             namespace: which; None: all.
@@ -210,7 +212,7 @@ class RemoteIndex:
         _forget_salt(own, namespace)
 
     def stats(self) -> IndexStats:
-        """The tenant's counts since the service's start.
+        """The tenant's counts since the service's start, of all processes together.
 
         Raises:
             IndexFailed: there is no answer that can be used.
