@@ -1,17 +1,32 @@
-"""The command line: ``contextpilot-rag demo | replay | plan | keys``."""
+"""The command line: ``contextpilot-rag demo | replay | plan | serve | keys``."""
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from . import keys_command, plan_command, replay_command, serve_command
 from ._version import __version__
 from .errors import ContextPilotError
 from .settings import Order
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Says what is wrong with a command's options where the command is known, and what may have been meant."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401  argparse's own
+        """Nothing is passed on as unknown: the parser above would show its own usage for it."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            known = list(self._option_string_actions)
+            close = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return options, unknown
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="contextpilot-rag",
         description="Puts retrieved blocks into an order that an LLM engine's prefix cache can reuse, and loses none.",
     )

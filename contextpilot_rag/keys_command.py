@@ -14,6 +14,7 @@ from .errors import SettingsError
 from .types import short
 
 ENVIRONMENT = "CONTEXTPILOT_SERVE_KEYS"
+LOG_FORMAT = "CONTEXTPILOT_SERVE_LOG_FORMAT"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +58,7 @@ def run(options: argparse.Namespace) -> str:
     given = options.file or os.environ.get(ENVIRONMENT)
     if not given:
         raise SettingsError(f"say which file of keys: --file FILE, or {ENVIRONMENT}")
+    _formatter()  # one that is not to be had is said before anything is changed
     acts: dict[str, Callable[[argparse.Namespace, Path], str]] = {
         "add": _add,
         "list": _list,
@@ -163,12 +165,19 @@ def _leave(shared: dict[str, list[str]], corpus: str, names: list[str]) -> None:
         del shared[corpus]
 
 
+def _formatter() -> logging.Formatter:
+    """As the service has it."""
+    from .service.logs import formatter
+
+    return formatter(os.environ.get(LOG_FORMAT) or "text")
+
+
 def _audit(act: str, path: Path, **what: object) -> None:
     """For whoever records what is done at this machine: on the error stream, as no log is set up in a command."""
     from .service.audit import audit, logger
 
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
+    handler.setFormatter(_formatter())
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

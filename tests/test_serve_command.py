@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+import logging
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -11,8 +13,21 @@ import pytest
 
 from contextpilot_rag import cli
 from contextpilot_rag.errors import SettingsError
-from contextpilot_rag.serve_command import add_arguments, settings_of
+from contextpilot_rag.serve_command import GROUPS, add_arguments, settings_of
 from contextpilot_rag.service.settings import SECRETS, ServiceSettings
+from tests.service.harness import process
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before():
+    """The command sets up the log of its process."""
+    loggers = logging.getLogger("contextpilot_rag"), logging.getLogger()
+    before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
+    yield
+    for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
+        logger.handlers[:] = handlers
+        logger.setLevel(level)
+        logger.propagate = propagate
 
 
 def parsed(*arguments):
@@ -61,12 +76,14 @@ def test_every_setting_but_secrets_is_an_option_with_its_meaning(capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--port", "x"], "--port"),
-        (["--port", "70000"], "--port"),
-        (["--rate", "-1"], "--rate"),
-        (["--log-format", "xml"], "log_format"),
+        (["--port", "x"], "^--port: 'x' is not a whole number from 0 to 65535$"),
+        (["--port", "70000"], "^--port: '70000' is not a whole number from 0 to 65535$"),
+        (["--rate", "-1"], "^--rate: '-1' is not a number, 0 or more$"),
+        (["--capacity-tokens", "x"], "^--capacity-tokens: 'x' is neither a whole number, 1 or more, nor 'none'$"),
+        (["--drain-seconds", "0"], "^--drain-seconds: '0' is not a number above 0$"),
         (["--workers", "2"], "one process owns the index"),
-        (["--tls-key", "k"], "tls_certificate"),
+        (["--tls-key", "k"], "^--tls-certificate FILE is missing"),
+        (["--tls-certificate", "k"], "^--tls-key FILE is missing"),
     ],
 )
 def test_what_cannot_be_is_refused(arguments, said):
@@ -76,9 +93,86 @@ def test_what_cannot_be_is_refused(arguments, said):
 
 def test_refusals_are_one_line_and_a_status(capsys):
     assert cli.main(["serve", "--host", "0.0.0.0"]) == 1
-    assert capsys.readouterr().err.startswith("contextpilot-rag: host: ")
+    said = capsys.readouterr().err
+    assert said.startswith("contextpilot-rag: --host 0.0.0.0: ")
+    assert "--keys FILE" in said
     assert cli.main(["serve", "--workers", "4"]) == 1
     assert "--workers 4" in capsys.readouterr().err
+
+
+def test_where_logs_are_json_so_is_the_refusal(capsys, monkeypatch):
+    assert cli.main(["serve", "--host", "0.0.0.0", "--log-format", "json"]) == 1
+    monkeypatch.setenv("CONTEXTPILOT_SERVE_LOG_FORMAT", "json")
+    assert cli.main(["serve", "--port", "x"]) == 1
+    printed = capsys.readouterr()
+    first, second = map(json.loads, printed.err.splitlines())
+    assert first["message"].startswith("--host 0.0.0.0: ")
+    assert (second["level"], second["message"][:8]) == ("error", "--port: ")
+    assert printed.out == ""
+
+
+def test_where_logs_are_json_so_is_the_line_that_says_it_is_ready(tmp_path):
+    for log_format in ("json", "text"):
+        with process(tmp_path, "--log-format", log_format) as service:
+            assert service.stop() == 0
+            assert service.popen.stdout is not None
+            printed = service.popen.stdout.read()
+            logged = service.log.read_text()
+        if log_format == "json":
+            records = [json.loads(line) for line in logged.splitlines()]
+            assert [record["address"] for record in records if "address" in record] == [service.address]
+        else:
+            assert "ready on" not in logged
+        assert printed == b"", "what was read before was the line itself"
+
+
+def test_a_misspelt_variable_is_told(monkeypatch, caplog):
+    monkeypatch.setenv("CONTEXTPILOT_SERVE_PORTT", "9000")
+    monkeypatch.setenv("CONTEXTPILOT_SERVE_SOMETHING_ELSE_ALTOGETHER", "9000")
+    assert parsed().port == 8765
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told == (
+        "environment variable CONTEXTPILOT_SERVE_PORTT is no setting; did you mean CONTEXTPILOT_SERVE_PORT?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command", "said"),
+    [
+        (["serve", "--prt", "3"], "serve", "unrecognized arguments: --prt 3; did you mean --port?"),
+        (["serve", "--hots=::1"], "serve", "did you mean --host?"),
+        (["serve", "--log-format", "xml"], "serve", "'xml'"),
+        (["serve", "extra"], "serve", "unrecognized arguments: extra\n"),
+        (["keys", "add", "--tenant", "a", "--raet", "3"], "keys add", "did you mean --rate?"),
+        (["keys", "list", "--fil", "a", "--verbose"], "keys list", "unrecognized arguments: --verbose\n"),
+        (["--versoin"], "", "usage"),
+    ],
+)
+def test_an_unknown_option_is_told_with_the_commands_own_usage(capsys, arguments, command, said):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"usage: contextpilot-rag {command}")
+    assert said in told
+    assert len(told.splitlines()) < 8
+
+
+def test_every_setting_is_under_one_heading():
+    listed = [name for names in GROUPS.values() for name in names]
+    assert sorted(listed) == sorted(setting.name for setting in fields(ServiceSettings) if setting.name not in SECRETS)
+
+
+def test_help_speaks_of_options(capsys):
+    with pytest.raises(SystemExit):
+        parsed("--help")
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "with it and --tls-key the service speaks TLS" in shown
+    assert "requests a second of each tenant" in shown
+    assert "None" not in shown
+    for title in GROUPS:
+        assert f"{title}:" in shown
+    assert "these matter first: --state" in shown
 
 
 def test_without_its_packages_it_says_which(monkeypatch, capsys):

@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import logging
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
@@ -24,6 +25,7 @@ from .settings import ServiceSettings
 
 logger = logging.getLogger("contextpilot_rag.service")
 
+_MOUNTS = Path("/proc/self/mountinfo")
 _Looks = tuple[int, ...]
 
 
@@ -119,7 +121,23 @@ def gate_from(settings: ServiceSettings) -> Gate:
         return OpenGate()
     if not settings.tls_certificate and settings.host != "localhost" and not is_loopback_address(settings.host):
         logger.warning("on %s keys can be read on their way, unless something in front speaks TLS", settings.host)
+    if is_mounted(settings.keys):
+        logger.warning(
+            "%s is mounted as a file: it stays as it is now when `keys` puts a new one in its place; mount its folder",
+            settings.keys,
+        )
     return FileGate(settings.keys)
+
+
+def is_mounted(path: Path) -> bool:
+    """Whether a file is mounted by itself, as containers do: what replaces it outside is not seen here."""
+    real = path.resolve()
+    try:
+        mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:  # another system than Linux
+        return os.path.ismount(real)
+    escaped = re.sub(r"[ \t\n\\]", lambda found: f"\\{ord(found[0]):03o}", str(real))
+    return any(line.split(" ")[4:5] == [escaped] for line in mounts)
 
 
 def enforce(gate: Gate, service: Service) -> None:

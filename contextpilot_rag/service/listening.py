@@ -10,6 +10,10 @@ from .heads import is_loopback_address
 from .settings import ServiceSettings
 
 _BACKLOG = 1024
+_OPEN = (
+    "others can reach this service there, and it has no keys; make some with `contextpilot-rag keys add --file FILE "
+    "--tenant NAME` and give --keys FILE (or CONTEXTPILOT_SERVE_KEYS), or listen on 127.0.0.1"
+)
 
 
 def check_address(settings: ServiceSettings) -> None:
@@ -19,24 +23,26 @@ def check_address(settings: ServiceSettings) -> None:
         SettingsError: another address than loopback, without keys.
     """
     if settings.keys is None and not (settings.host == "localhost" or is_loopback_address(settings.host)):
-        raise SettingsError(
-            f"host: on {settings.host!r} others can reach this service, and it has no keys; "
-            "make some with `contextpilot-rag keys add` and name their file in keys, or listen on 127.0.0.1"
-        )
+        raise SettingsError(f"--host {settings.host}: {_OPEN}")
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens.
+def listening(settings: ServiceSettings) -> socket.socket:
+    """A socket that listens where the settings say.
 
     Raises:
-        SettingsError: the address cannot be had.
+        SettingsError: the address cannot be had; or a name stands for one that others reach, and there are no keys.
     """
+    host, port = settings.host, settings.port
     try:
         found = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
         )
     except (OSError, UnicodeError) as error:
-        raise SettingsError(f"host: {host!r} is no address here: {error}") from None
+        raise SettingsError(f"--host {host}: no address of this machine: {error}") from None
+    if settings.keys is None:  # localhost is whatever the machine's own table of names says
+        for *_, address in found:
+            if not is_loopback_address(str(address[0])):
+                raise SettingsError(f"--host {host}: here it stands for {address[0]}, and {_OPEN}")
     family, kind, protocol, _, address = found[0]
     # asyncio sends small packets at once only on sockets that say they are TCP; else each answer waits some 40 ms.
     listener = socket.socket(family, kind, protocol)
@@ -48,5 +54,5 @@ def listening(host: str, port: int) -> socket.socket:
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        raise SettingsError(f"host, port: {host}:{port} cannot be had: {error.strerror or error}") from None
+        raise SettingsError(f"--host {host} --port {port}: cannot be had: {error.strerror or error}") from None
     return listener

@@ -33,10 +33,8 @@ def configure(log_format: str, *, whole: bool = False, stream: TextIO | None = N
     Raises:
         SettingsError: another format.
     """
-    if log_format not in FORMATS:
-        raise SettingsError(f"log_format: {log_format!r} is neither 'json' nor 'text'")
     handler = _Handler(sys.stderr if stream is None else stream)
-    handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
+    handler.setFormatter(formatter(log_format))
     ours = logging.getLogger(NAME)
     _replace(ours, handler)
     ours.setLevel(logging.INFO)
@@ -44,6 +42,17 @@ def configure(log_format: str, *, whole: bool = False, stream: TextIO | None = N
     if whole:
         _replace(logging.getLogger(), handler)
     return handler
+
+
+def formatter(log_format: str) -> logging.Formatter:
+    """What makes lines of records.
+
+    Raises:
+        SettingsError: another format than "text" or "json".
+    """
+    if log_format not in FORMATS:
+        raise SettingsError(f"--log-format: {log_format!r} is neither 'json' nor 'text'")
+    return JsonLines() if log_format == "json" else TextLines()
 
 
 class TextLines(logging.Formatter):

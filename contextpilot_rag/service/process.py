@@ -25,7 +25,7 @@ def serve(settings: ServiceSettings, tell: Callable[[str], None]) -> int:
 
     Args:
         settings: in force.
-        tell: is given one line when the service is ready.
+        tell: is given one line when the service is ready, unless logs are JSON: then it stands there.
 
     Raises:
         ContextPilotError: the service cannot be started.
@@ -34,8 +34,16 @@ def serve(settings: ServiceSettings, tell: Callable[[str], None]) -> int:
     sys.setswitchinterval(_SWITCH_SECONDS)
     server = Server(assemble(settings, alone=True))
     with _signals(server):
-        run(server, lambda: tell(f"contextpilot-rag: ready on {server.address}"))
+        run(server, lambda: _say_ready(server.address, settings, tell))
     return 0
+
+
+def _say_ready(address: str, settings: ServiceSettings, tell: Callable[[str], None]) -> None:
+    """For people on a line of its own; whoever reads JSON gets all of it in one place."""
+    if settings.log_format == "json":
+        logger.info("ready on %s", address, extra={"address": address})
+    else:
+        tell(f"contextpilot-rag: ready on {address}")
 
 
 def run(server: Server, ready: Callable[[], None]) -> None:

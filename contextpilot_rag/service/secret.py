@@ -40,7 +40,7 @@ def secret_of(settings: ServiceSettings) -> str:
         with path.open("rb") as file:
             kept = file.read(100).decode("ascii", "replace").strip()
     except OSError as error:
-        raise SettingsError(f"state: {error.filename or settings.state}: {error.strerror or error}") from None
+        raise SettingsError(f"--state {error.filename or settings.state}: {error.strerror or error}") from None
     if not _FORM.fullmatch(kept):
         raise SettingsError(f"{path}: this is not the secret that was made here; remove it to have a new one made")
     return kept

@@ -54,7 +54,7 @@ class Server:
         self._state = ServerState()
         self._stopped = False
         self._tls = Tls.of(self._settings)
-        self._socket = listening(self._settings.host, self._settings.port)
+        self._socket = listening(self._settings)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ending: asyncio.Event | None = None
 
@@ -121,8 +121,11 @@ class Server:
 
     async def _drain(self) -> None:
         """Wait for the requests under way; new ones are refused, and whoever asks hears why."""
-        if not await self._until(lambda: not self._state.tasks, self._settings.drain_seconds):
-            logger.warning("%d requests were not answered within drain_seconds", len(self._state.tasks))
+        seconds = self._settings.drain_seconds
+        if not await self._until(lambda: not self._state.tasks, seconds):
+            logger.warning(
+                "%d requests were not answered within %g s (--drain-seconds)", len(self._state.tasks), seconds
+            )
 
     async def _close(self) -> None:
         """Close all connections: those that can be flushed first, the others as they are."""

@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Meta
 
-from ..checking import checked, parsed
+from ..checking import checked, parsed, warn_of_unknown
 from ..errors import SettingsError
 
 PREFIX = "CONTEXTPILOT_SERVE_"
@@ -18,6 +18,7 @@ SECRETS = frozenset({"salt_secret"})
 
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0, le=10**9)]
+LogFormat = Literal["text", "json"]
 Rate = Annotated[float, Meta(ge=0, le=10**9)]
 
 
@@ -41,8 +42,8 @@ class ServiceSettings:
         conversation_seconds: a conversation that was not used for so long goes.
         tenant_tickets: tickets that are remembered; the oldest go.
         ticket_seconds: a ticket that is older is forgotten.
-        rate: requests a second; 0: no limit.
-        burst: requests at once, before the rate counts.
+        rate: requests a second of each tenant that has no rate of its own in the file of keys; 0: no limit.
+        burst: requests of a tenant at once, before the rate counts.
         tenant_plans: plans under way or waiting to be fetched.
         plan_processes: plans that are worked on at a time, of all tenants.
         max_plans: plans under way at a time, of all tenants; each waits in a process of its own for its turn.
@@ -104,7 +105,7 @@ class ServiceSettings:
     snapshot_seconds: Seconds = 60.0
     operator_metrics: bool = True
     tenant_labels: bool = False
-    log_format: str = "text"
+    log_format: LogFormat = "text"
 
     def __post_init__(self) -> None:
         for name, kind in kinds().items():
@@ -117,10 +118,9 @@ class ServiceSettings:
             else:
                 value = checked(name, value, kind, secret=name in SECRETS)
             object.__setattr__(self, name, value)
-        if self.log_format not in {"json", "text"}:
-            raise SettingsError(f"log_format: {self.log_format!r} is neither 'json' nor 'text'")
         if (self.tls_certificate is None) != (self.tls_key is None):
-            raise SettingsError("tls_certificate and tls_key are given together")
+            missing = "tls_key" if self.tls_key is None else "tls_certificate"
+            raise SettingsError(f"{option_of(missing)} FILE is missing: TLS takes a certificate and its key")
 
     def __repr__(self) -> str:
         shown = ((field.name, getattr(self, field.name)) for field in fields(self))
@@ -138,6 +138,7 @@ class ServiceSettings:
         9000
         """
         environ = os.environ if environ is None else environ
+        warn_of_unknown(environ, PREFIX, kinds())
         values: dict[str, Any] = {}
         for name, kind in kinds().items():
             text = environ.get(PREFIX + name.upper())
@@ -160,6 +161,15 @@ def kinds() -> dict[str, Any]:
     if not _KINDS:
         _KINDS.update(get_type_hints(ServiceSettings, include_extras=True))
     return _KINDS
+
+
+def option_of(setting: str) -> str:
+    """What the command line calls a setting; so do messages about it.
+
+    >>> option_of("tls_key")
+    '--tls-key'
+    """
+    return f"--{setting.replace('_', '-')}"
 
 
 def _is_path(kind: object) -> bool:

@@ -24,6 +24,7 @@ from .audit import audit
 from .auth import Gate
 from .core import Service
 from .metrics import Metrics
+from .shown import span
 from .snapshot_file import SnapshotWriter
 
 logger = logging.getLogger("contextpilot_rag.service")
@@ -173,6 +174,7 @@ class Snapshots:
                     raise StateError(f"a message in it is not understood: {error}") from None
                 saved.load(parts, self._service, self._gate.tenants, self._gate.sharing)
         except FileNotFoundError:
+            logger.info("there is no snapshot in %s: the service starts empty", self._folder)
             return False
         except StateError as error:
             aside = await asyncio.to_thread(_set_aside, path)
@@ -180,8 +182,26 @@ class Snapshots:
             audit("snapshot set aside", None, file=str(aside), reason=str(error), result="started empty")
             return False
         except OSError as error:
-            raise SettingsError(f"state: {path}: {error.strerror or error}") from None
+            raise SettingsError(f"--state {path}: {error.strerror or error}") from None
+        self._tell_restored(path)
         return True
+
+    def _tell_restored(self, path: Path) -> None:
+        """What a start begins with: how much, and how old it is."""
+        sizes = [pool.index.stats() for pool in self._service.pools().values()]
+        spaces, blocks = sum(size.namespaces for size in sizes), sum(size.tree_blocks for size in sizes)
+        talks = sum(len(tenant.ledgers) for tenant in self._service.tenants.values())
+        age = "of an unknown age"
+        with suppress(OSError):
+            age = f"{span(max(0.0, time.time() - path.stat().st_mtime))} old"
+        logger.info(
+            "restored %d namespaces, %d blocks and %d conversations from a snapshot, %s",
+            spaces,
+            blocks,
+            talks,
+            age,
+            extra={"restored": {"namespaces": spaces, "blocks": blocks, "conversations": talks}},
+        )
 
     async def _run(self) -> None:
         while not self._ending.is_set():
@@ -218,22 +238,22 @@ def lock_folder(folder: Path) -> int:
     try:
         import fcntl
     except ModuleNotFoundError:
-        raise SettingsError("state: this system has no locks that a state folder needs") from None
+        raise SettingsError("--state: this system has no locks that a state folder needs") from None
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise SettingsError(f"state: {folder}: {error.strerror or error}") from None
+        raise SettingsError(f"--state {folder}: {error.strerror or error}") from None
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         os.close(descriptor)
-        raise SettingsError(f"state: {folder}: this process may not read and write there")
+        raise SettingsError(f"--state {folder}: this process may not read and write there")
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
         held = isinstance(error, BlockingIOError)
         reason = "another process uses it; each service has a folder of its own" if held else error.strerror
-        raise SettingsError(f"state: {folder}: {reason}") from None
+        raise SettingsError(f"--state {folder}: {reason}") from None
     return descriptor
 
 

@@ -54,4 +54,4 @@ class Tls:
             for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self.context):
                 context.load_cert_chain(certificate, key, password=lambda: "")  # else it would ask at the terminal
         except (OSError, ValueError) as error:
-            raise SettingsError(f"tls_certificate, tls_key: {certificate} and {key} cannot be used: {error}") from None
+            raise SettingsError(f"--tls-certificate {certificate} --tls-key {key}: cannot be used: {error}") from None

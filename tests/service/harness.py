@@ -150,7 +150,8 @@ def process(folder: Path, *arguments: str, **environment: str) -> Iterator[Proce
     with log.open("wb") as errors:
         popen = start(arguments, environment, errors)
         try:
-            yield Process(_address(popen, log), popen, log)
+            told_in_log = "json" in {*arguments, environment.get("CONTEXTPILOT_SERVE_LOG_FORMAT")}
+            yield Process(_address(popen, log, in_log=told_in_log), popen, log)
         finally:
             if popen.poll() is None:
                 popen.kill()
@@ -173,16 +174,28 @@ def start(arguments: Sequence[str], environment: dict[str, str], errors: Any) ->
     )
 
 
-def _address(popen: subprocess.Popen[bytes], log: Path) -> str:
+def _address(popen: subprocess.Popen[bytes], log: Path, *, in_log: bool) -> str:
     """What it says when it is ready."""
     timer = threading.Timer(SECONDS, popen.kill)
     timer.start()
     try:
-        assert popen.stdout is not None
-        for line in popen.stdout:
-            found = re.search(rb"https?://\S+:\d+", line)
+        for line in _new_lines(popen, log) if in_log else popen.stdout or ():
+            found = re.search(rb"ready on (https?://\S+:\d+)", line)
             if found:
-                return found[0].decode()
+                return found[1].decode()
     finally:
         timer.cancel()
     raise AssertionError(f"the service did not start: {log.read_text()}")
+
+
+def _new_lines(popen: subprocess.Popen[bytes], log: Path) -> Iterator[bytes]:
+    """The whole lines of a log, as they come, until the process ends."""
+    with log.open("rb") as file:
+        line = b""
+        while popen.poll() is None:
+            line += file.readline()
+            if line.endswith(b"\n"):
+                yield line
+                line = b""
+            else:
+                time.sleep(0.01)

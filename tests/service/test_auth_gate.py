@@ -6,14 +6,16 @@ import asyncio
 import json
 import logging
 import os
+from pathlib import Path
 
 import pytest
 
 from contextpilot_rag.errors import SettingsError
 from contextpilot_rag.remote.wire import AlignIn, BlockIn, NamespaceIn
+from contextpilot_rag.service import gate
 from contextpilot_rag.service.auth import OpenGate
 from contextpilot_rag.service.core import Service
-from contextpilot_rag.service.gate import FileGate, KeyWatch, enforce, gate_from
+from contextpilot_rag.service.gate import FileGate, KeyWatch, enforce, gate_from, is_mounted
 from contextpilot_rag.service.keyfile import TenantEntry, changing, new_key
 from contextpilot_rag.service.problems import Unauthorized
 from contextpilot_rag.service.settings import ServiceSettings
@@ -243,3 +245,32 @@ async def test_a_look_that_fails_is_not_the_last(path, caplog, monkeypatch):
     finally:
         await watch.stop()
     assert "tried again" in caplog.text
+
+
+def test_a_file_that_is_mounted_by_itself_is_warned_about(path, monkeypatch, caplog, tmp_path):
+    add(path, "acme")
+    gate_from(ServiceSettings(keys=path))
+    assert caplog.text == ""
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"36 35 98:0 / / rw - ext3 x rw\n37 36 98:0 /k.json {path} ro,relatime - ext3 /dev/root rw\n")
+    monkeypatch.setattr(gate, "_MOUNTS", mounts)
+    gate_from(ServiceSettings(keys=path))
+    assert f"{path} is mounted as a file" in caplog.text
+    assert "mount its folder" in caplog.text
+
+
+def test_what_is_mounted_by_itself_is_known(tmp_path, monkeypatch):
+    spaced = tmp_path / "a b.json"
+    spaced.touch()
+    assert not is_mounted(spaced)
+    escaped = str(spaced).replace(" ", "\\040")
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"37 36 98:0 / {escaped} rw - ext3 x rw\n")
+    monkeypatch.setattr(gate, "_MOUNTS", mounts)
+    assert is_mounted(spaced)
+    (tmp_path / "link").symlink_to(spaced)
+    assert is_mounted(tmp_path / "link")
+    assert not is_mounted(tmp_path)
+    monkeypatch.setattr(gate, "_MOUNTS", tmp_path / "none")
+    assert is_mounted(Path("/"))
+    assert not is_mounted(spaced)

@@ -198,6 +198,9 @@ def test_the_dockerfile_fits_the_repository_and_the_service():
     assert {name.lower() for name in environment} <= set(kinds())
     assert environment["HOST"] == "0.0.0.0"
     assert environment["KEYS"], "without keys it must not listen for everybody"
+    readme = (DEPLOY / "README.md").read_text(encoding="utf-8")
+    (mounted,) = re.findall(r"-v \./keys:(\S+):ro", readme)
+    assert str(Path(environment["KEYS"]).parent) == mounted, "the folder, or a new file in it is not seen"
     assert by_name["EXPOSE"] == [environment["PORT"]]
     assert by_name["VOLUME"] == [environment["STATE"]]
     assert json.loads(by_name["CMD"][-1]) == ["contextpilot-rag", "serve"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import pytest
 
 from contextpilot_rag.cli import main
@@ -141,6 +144,19 @@ def test_the_file_may_be_named_by_the_environment(keys, monkeypatch):
     monkeypatch.setenv("CONTEXTPILOT_SERVE_KEYS", str(keys.path))
     assert keys("add", "--tenant", "acme", file=None)[0] == 0
     assert keys("list", file=None)[1].startswith("acme")
+
+
+def test_what_was_done_is_logged_as_the_service_logs(keys, monkeypatch):
+    _, _, told = keys("add", "--tenant", "acme")
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z INFO    contextpilot_rag.audit  key added: ", told)
+    monkeypatch.setenv("CONTEXTPILOT_SERVE_LOG_FORMAT", "json")
+    _, _, told = keys("add", "--tenant", "acme")
+    assert json.loads(told)["audit"]["act"] == "key added"
+    before = keys.path.read_bytes()
+    monkeypatch.setenv("CONTEXTPILOT_SERVE_LOG_FORMAT", "xml")
+    status, _, told = keys("add", "--tenant", "acme")
+    assert (status, keys.path.read_bytes()) == (1, before)
+    assert "'xml' is neither 'json' nor 'text'" in told
 
 
 def test_notes_cannot_write_to_the_terminal(keys):

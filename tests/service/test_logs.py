@@ -123,5 +123,5 @@ def test_the_root_logger_is_its_owners_unless_the_process_is_ours(stream):
 
 
 def test_another_format_is_refused():
-    with pytest.raises(SettingsError, match="log_format: 'xml'"):
+    with pytest.raises(SettingsError, match="--log-format: 'xml'"):
         logs.configure("xml")

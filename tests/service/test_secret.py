@@ -36,5 +36,5 @@ def test_a_secret_that_is_none_or_not_kept_is_an_error(tmp_path):
         secret_of(settings)
     assert made not in str(caught.value)
     (tmp_path / "file").write_text("")
-    with pytest.raises(SettingsError, match="state: "):
+    with pytest.raises(SettingsError, match="--state "):
         secret_of(ServiceSettings(state=tmp_path / "file"))

@@ -15,11 +15,13 @@ import pytest
 
 from contextpilot_rag.errors import SettingsError
 from contextpilot_rag.service.life import Life, assemble
+from contextpilot_rag.service.listening import listening
 from contextpilot_rag.service.server import Server
 from contextpilot_rag.service.settings import ServiceSettings
 
 from .harness import SECONDS, process, serving
 
+LOOPBACK = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
 HEAD = b"POST /v1/align HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 BODY = b'{"blocks":[{"id":"a","tokens":100}]}'
 
@@ -88,6 +90,18 @@ def test_loopback_is_served(host):
         connection.close()
 
 
+@pytest.mark.parametrize(("address", "refused"), [("127.0.0.1", False), ("::1", False), ("192.0.2.7", True)])
+def test_localhost_is_what_it_stands_for(monkeypatch, address, refused):
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *given, **more: LOOPBACK + found)
+    settings = ServiceSettings(host="localhost", port=0)
+    if refused:
+        with pytest.raises(SettingsError, match=r"--host localhost: here it stands for 192\.0\.2\.7.*keys add"):
+            listening(settings)
+    else:
+        listening(settings).close()
+
+
 def test_a_taken_port_is_an_error():
     with serving() as service, pytest.raises(SettingsError, match=str(service.port)):
         Server(assemble(ServiceSettings(port=service.port)))
@@ -135,7 +149,7 @@ def test_a_drain_has_an_end(caplog):
         service.stop()
         assert client.read() is None
         assert service.server.connections == 0
-    assert "1 requests were not answered within drain_seconds" in caplog.text
+    assert "1 requests were not answered within 0.3 s (--drain-seconds)" in caplog.text
     assert "ASGI" not in caplog.text
 
 
@@ -239,5 +253,5 @@ def test_tls_and_a_renewed_certificate(certificates, caplog):
 def test_files_that_are_no_certificate_are_an_error(certificates, tmp_path):
     (one, one_key), (_, two_key) = certificates
     for files in ((tmp_path / "none", one_key), (one, two_key), (one_key, one)):
-        with pytest.raises(SettingsError, match="tls_certificate"):
+        with pytest.raises(SettingsError, match="--tls-certificate"):
             Server(assemble(ServiceSettings(port=0, tls_certificate=files[0], tls_key=files[1])))

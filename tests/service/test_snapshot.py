@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 import random
+import re
 import stat
 import time
 
@@ -84,6 +85,23 @@ async def test_what_was_known_is_known_again(tmp_path):
     assert len(after.tenant("").ledgers) == 40
     assert len(after.tenant("").tickets) == 0
     assert not list(tmp_path.glob("*damaged*"))
+
+
+async def test_a_start_says_what_it_begins_with(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    await restarted(tmp_path / "new")
+    assert "there is no snapshot in" in caplog.text
+    before = await left(tmp_path)
+    sizes = before.tenant("").stats()
+    written = time.time() - 40
+    os.utime(tmp_path / "snapshot", (written, written))
+    await restarted(tmp_path)
+    (told,) = [record for record in caplog.records if hasattr(record, "restored")]
+    assert re.fullmatch(
+        rf"restored {sizes.namespaces} namespaces, {sizes.tree_blocks} blocks and 40 conversations from a snapshot, "
+        r"4\d s old",
+        told.getMessage(),
+    )
 
 
 async def test_others_have_their_turn_while_it_is_written(tmp_path):
@@ -277,9 +295,9 @@ async def test_a_folder_belongs_to_one_service(tmp_path):
 
 async def test_a_folder_that_cannot_be_used_is_an_error(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    with pytest.raises(SettingsError, match=r"state: .*file"):
+    with pytest.raises(SettingsError, match=r"--state .*file"):
         await restarted(tmp_path / "file")
-    with pytest.raises(SettingsError, match=r"state: .*file/below: Not a directory"):
+    with pytest.raises(SettingsError, match=r"--state .*file/below: Not a directory"):
         await restarted(tmp_path / "file" / "below")
 
     def refused(_):
@@ -287,7 +305,7 @@ async def test_a_folder_that_cannot_be_used_is_an_error(tmp_path, monkeypatch):
 
     await left(tmp_path)
     monkeypatch.setattr(snapshot_file, "read", refused)
-    with pytest.raises(SettingsError, match=r"state: .*snapshot: Permission denied"):
+    with pytest.raises(SettingsError, match=r"--state .*snapshot: Permission denied"):
         await restarted(tmp_path)
     assert (tmp_path / "snapshot").exists(), "what cannot be read now may be fine"
     monkeypatch.setattr(snapshot.os, "access", lambda *_: False)
