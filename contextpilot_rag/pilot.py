@@ -372,7 +372,7 @@ class ContextPilot:
         return space
 
     def stats(self) -> IndexStats:
-        """The index's counts. A service's are of all processes of the tenant; where it is gone, IndexFailed is raised."""
+        """The index's counts. A service's are of all the tenant's processes; one that is gone raises IndexFailed."""
         return self.index.stats()
 
     def close(self) -> None:

@@ -125,11 +125,18 @@ class _Attempt:
 
 
 def _detail(reply: Reply) -> str:
+    """What the answer says of itself. One that is not the service's tells little, but perhaps where to look."""
     try:
         problem = msgspec.json.decode(reply.body, type=Problem)
+        text = problem.detail or problem.title
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
-    text = problem.detail or problem.title
+        text = ""
+        if reply.status // 100 == 3:
+            text = (
+                f"and sends on to {reply.headers.get(b'location', b'').decode('latin-1').split('?')[0]}: not followed"
+            )
+        elif reply.status == 400 and b"HTTPS" in reply.body:  # as servers and proxies say it to who speaks http there
+            text = "does it speak https?"
     return "".join(character if character.isprintable() else " " for character in text[:300])
 
 

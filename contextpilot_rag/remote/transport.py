@@ -20,6 +20,7 @@ from ..errors import IndexFailed
 from .address import Address
 from .asks import Ask, Deadline, Full, Late, Lost, Reply
 from .async_line import AsyncLine
+from .hint import scheme_hint
 from .line import Line
 from .lookup import Lookup
 from .tracing import trace_headers
@@ -88,7 +89,7 @@ class Transport:
         except TimeoutError as error:
             raise Late from error
         except (OSError, httpcore.ProtocolError) as error:
-            raise Lost(_said(error)) from error
+            raise Lost(_said(error) + scheme_hint(error, self._context is not None)) from error
         finally:
             self._free.release()
 
@@ -106,7 +107,7 @@ class Transport:
         except TimeoutError as error:
             raise (Late if acquired else Full) from error
         except (OSError, httpcore.ProtocolError) as error:
-            raise Lost(_said(error)) from error
+            raise Lost(_said(error) + scheme_hint(error, self._context is not None)) from error
 
     def close(self) -> None:
         """End the connections that wait for a request; a later one makes a new one."""

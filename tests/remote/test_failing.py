@@ -180,9 +180,36 @@ def test_an_answer_without_end_is_given_up(awaited, form, monkeypatch):
 def test_redirects_are_not_followed():
     with stub(honestly) as other:
         away = always(reply(b"", "307 Temporary Redirect", f"location: {other.address}/v1/align\r\n"))
-        with against(away, api_key="secret") as (_, index), pytest.raises(IndexRefused, match="307"):
+        with (
+            against(away, api_key="secret") as (_, index),
+            pytest.raises(IndexRefused, match=rf"refused: 307 and sends on to {other.address}/v1/align: not followed$"),
+        ):
             index.align(REQUEST)
         assert not other.asked
+
+
+WRONG_PORTS = {
+    "hangs up": b"",
+    "alert": b"\x15\x03\x01\x00\x02\x02\x16",
+    "proxy": reply(b"<html>The plain HTTP request was sent to HTTPS port</html>", "400 Bad Request"),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("answer", WRONG_PORTS.values(), ids=WRONG_PORTS)
+def test_an_address_that_should_begin_with_https(answer, awaited):
+    expected = pytest.raises(IndexFailed, match=r"does it speak https\?$")
+    with against(always(answer, stays=False)) as (_, index), expected:
+        ask(index, awaited)
+
+
+@BOTH
+@pytest.mark.parametrize("answer", [reply(b"no", "400 Bad Request"), GARBAGE["half"]], ids=["refuses", "half"])
+def test_other_failures_say_nothing_of_https(answer, awaited):
+    with against(always(answer, stays=False)) as (_, index):
+        with pytest.raises(IndexFailed) as raised:
+            ask(index, awaited)
+        assert "https" not in str(raised.value)
 
 
 @BOTH
