@@ -109,8 +109,11 @@ class Ledgers:
         return Labelled(tuple(labels_of), tuple(again))
 
     def forget(self, namespace: Namespace | None = None, name: str | None = None) -> int:
-        """Forget one conversation, those of a namespace, those of a name in any namespace, or all. Returns how many."""
-        gone = [key for key in self._ledgers if namespace in {None, key[0]} and name in {None, key[1]}]
+        """Forget one conversation, those of a namespace, those of a name in any namespace, or all. Returns how many.
+
+        A namespace stands for itself under any head, if it names none.
+        """
+        gone = [key for key in self._ledgers if _belongs(key, namespace, name)]
         for key in gone:
             self._remove(key)
         return len(gone)
@@ -145,3 +148,13 @@ class Ledgers:
         ledger = self._ledgers.pop(key, None)
         if ledger is not None:
             self._blocks -= ledger.blocks
+
+
+def _belongs(key: tuple[Namespace, str], namespace: Namespace | None, name: str | None) -> bool:
+    kept, its_name = key
+    if name is not None and name != its_name:
+        return False
+    if namespace is None or namespace == kept:
+        return True
+    fields = (namespace.corpus, namespace.model, namespace.tenant)
+    return not namespace.head and (kept.corpus, kept.model, kept.tenant) == fields

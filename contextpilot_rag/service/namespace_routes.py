@@ -100,7 +100,7 @@ async def _forget_all(call: Call[None]) -> wire.Forgotten:
 
 async def _forget_talk(call: Call[None]) -> wire.Forgotten:
     namespace = namespace_of(call) if "namespace" in call.path else None
-    gone = sum(call.tenant.ledgers.forget(kept, call.path["id"]) for kept in _heads(call.tenant, namespace))
+    gone = call.tenant.ledgers.forget(namespace, call.path["id"])
     _forgotten(call)
     where = None if namespace is None else name_of(namespace)
     audit("conversation forgotten", call.caller, conversation=call.path["id"], namespace=where, result="done")
@@ -110,20 +110,13 @@ async def _forget_talk(call: Call[None]) -> wire.Forgotten:
 def _forget_talks(tenant: Tenant, query: Mapping[str, str], namespace: Namespace | None) -> int:
     if query.get("conversations") != "true":
         return 0
-    return sum(tenant.ledgers.forget(kept) for kept in _heads(tenant, namespace))
+    return tenant.ledgers.forget(namespace)
 
 
 def _forgotten(call: Call[None]) -> None:
     """It shall not stay on disk for long, either."""
     if call.hub.snapshots is not None:
         call.hub.snapshots.soon()
-
-
-def _heads(tenant: Tenant, namespace: Namespace | None) -> set[Namespace | None]:
-    """The namespaces that conversations are in, under any head; None stands for all there are."""
-    if namespace is None:
-        return {None}
-    return {kept for (kept, _), _ in tenant.ledgers.items() if replace(kept, head="") == namespace}
 
 
 def _forgetting(path: str, summary: str, handler: Any, *rejections: type[Rejected], **more: Any) -> Operation:  # noqa: ANN401
