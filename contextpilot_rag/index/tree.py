@@ -226,6 +226,13 @@ class PrefixTree:
         self._clock += 1  # none of them is in use just now
         self._evict()
 
+    def dismantle(self, most: int) -> bool:
+        """Free up to so many nodes of a tree that nobody asks any more; False: all are freed."""
+        for _ in range(min(most, len(self._by_use))):
+            node, _ = self._by_use.popitem(last=False)  # a leaf: nodes stand before their parents
+            del node.parent.children[node.blocks[0]]
+        return bool(self._by_use)
+
     def paths(self) -> Iterator[list[Hashable]]:
         """Every root-to-leaf sequence of block keys, for tests and for looking at a tree."""
         for node in self._by_use:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from ..identity import cache_salt, secret_salt
-from ..index.local import LocalIndex
 from ..types import Namespace
+from .leftovers import Leftovers, ServedIndex
 from .settings import ServiceSettings
 from .tenant import Pool, Tenant
 from .watchers import Watcher
@@ -24,6 +24,7 @@ class Service:
         secret: what cache salts are derived with.
         clock: seconds that never run backwards.
         watchers: are told what was done.
+        leftovers: takes what is forgotten; None: it is freed at once.
 
     >>> from contextpilot_rag.remote import wire
     >>> acme = Service(ServiceSettings()).tenant("acme")
@@ -38,6 +39,7 @@ class Service:
         secret: str = "",
         clock: Callable[[], float] = time.monotonic,
         watchers: Sequence[Watcher] = (),
+        leftovers: Leftovers | None = None,
     ) -> None:
         self.settings = settings
         self.sharing: Mapping[str, frozenset[str]] = {}  # corpus: tenants that share it
@@ -45,6 +47,7 @@ class Service:
         self._secret = secret
         self._clock = clock
         self._watchers = watchers
+        self._leftovers = Leftovers() if leftovers is None else leftovers
         self._tenants: dict[str, Tenant] = {}
         self._own: dict[str, Pool] = {}
         self._shared: dict[str, Pool] = {}
@@ -73,7 +76,8 @@ class Service:
         pool = pools.get(name)
         if pool is None:
             chosen = self.settings
-            index = LocalIndex(
+            index = ServedIndex(
+                self._leftovers,
                 chosen.capacity_tokens,
                 chosen.tenant_blocks,
                 chosen.tenant_namespaces,
@@ -92,7 +96,7 @@ class Service:
         for corpus in list(self._shared):
             before = self.sharing.get(corpus)
             if corpus not in sharing or (before is not None and not before <= sharing[corpus]):
-                del self._shared[corpus]
+                self._shared.pop(corpus).index.forget()
                 self._tell_forgotten("", Namespace(corpus=corpus))
         self.sharing = sharing
 
@@ -100,6 +104,8 @@ class Service:
         """Forget tenants that are no more."""
         for name in names:
             tenant, pool = self._tenants.pop(name, None), self._own.pop(name, None)
+            if pool is not None:
+                pool.index.forget()
             if tenant is not None or pool is not None:
                 self._tell_forgotten(name, None)
             if tenant is not None:

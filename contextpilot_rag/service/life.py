@@ -10,6 +10,7 @@ from .core import Service
 from .garbage import Garbage
 from .gate import KeyWatch, gate_from
 from .hub import Hub, State
+from .leftovers import Leftovers
 from .metrics import Metrics
 from .plans import Plans
 from .rates import Rates
@@ -107,7 +108,9 @@ def assemble(settings: ServiceSettings, *, alone: bool = False) -> Life:
         garbage = Garbage()
         watchers.append(garbage)
         parts.append(garbage)
-    service = Service(settings, secret, watchers=watchers)
+    leftovers = Leftovers()
+    parts.append(leftovers)
+    service = Service(settings, secret, watchers=watchers, leftovers=leftovers)
     plans = Plans(settings, metrics.planned)
     service.leaving.append(plans.leave)
     service.leaving.append(lambda tenant: metrics.left(tenant.name))

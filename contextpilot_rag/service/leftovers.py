@@ -1,0 +1,81 @@
+"""Leftovers: trees that were forgotten, freed a little at a time.
+
+To free one of 10,000 contexts at once takes some ten milliseconds, in which nobody is answered. So a tree that nothing
+asks for any more is taken apart between requests, leaves first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from typing import Any
+
+from ..index.local import LocalIndex
+from ..index.tree import PrefixTree
+from ..types import Namespace
+
+_SLICE = 200  # nodes: some 0.2 ms
+_SMALL = 1_000  # entries: freed at once
+
+
+class Leftovers:
+    """A part of a service. Until it is started, and after it was stopped, what it is given is freed at once."""
+
+    def __init__(self) -> None:
+        self._trees: deque[PrefixTree] = deque()
+        self._some = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._trees)
+
+    def add(self, tree: PrefixTree) -> None:
+        """Take a tree that nobody else will use."""
+        if self._task is not None and tree.blocks > _SMALL:
+            self._trees.append(tree)
+            self._some.set()
+
+    async def start(self) -> None:
+        """From here on."""
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """What is left goes at once: nobody waits any more."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+        self._trees.clear()
+
+    def reload(self) -> None:
+        """It reads no files."""
+
+    async def _run(self) -> None:
+        while True:
+            await self._some.wait()
+            self._some.clear()
+            while self._trees:
+                while self._trees[0].dismantle(_SLICE):  # noqa: ASYNC110  each look is a step
+                    await asyncio.sleep(0)
+                self._trees.popleft()
+
+
+class ServedIndex(LocalIndex):
+    """An index whose trees are not freed where they are forgotten.
+
+    Args:
+        leftovers: takes them.
+        *args: as `LocalIndex` has them.
+        **more: these, too.
+    """
+
+    def __init__(self, leftovers: Leftovers, *args: Any, **more: Any) -> None:  # noqa: ANN401
+        super().__init__(*args, **more)
+        self._leftovers = leftovers
+
+    def _drop(self, namespace: Namespace) -> None:
+        tree = self._shares[namespace].tree
+        super()._drop(namespace)
+        self._leftovers.add(tree)
