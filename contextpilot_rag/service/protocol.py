@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from typing import cast
 
@@ -90,11 +91,7 @@ class Connection(HttpToolsProtocol):
         self._wire += len(data)
         self._whole = False
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            if self.cycle is not None:  # answered as if it had not asked; what follows cannot be told apart
-                self.cycle.keep_alive = False
-            return
+            self._parse(data)
         except httptools.HttpParserError:
             self._refuse(*self._refusal)
             return
@@ -129,6 +126,8 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The request is known; its body may follow."""
+        if self._asks_upgrade():
+            return
         self._in_head = False
         self._disarm()
         if len(self.pipeline) >= _PIPELINE:
@@ -142,6 +141,8 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """All of it is here."""
+        if self._asks_upgrade():  # what follows the head was not looked at
+            return
         self._in_head, self._begun, self._whole, self._wire = True, False, True, 0
         self._disarm()
         super().on_message_complete()
@@ -173,6 +174,35 @@ class Connection(HttpToolsProtocol):
         """No further request came."""
         super().timeout_keep_alive_handler()
         self._close_if_unread()
+
+    def _parse(self, data: bytes) -> None:
+        """Parse what came. Who asks for another protocol (Java, for HTTP/2) is answered as if it had not."""
+        while data:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as at:
+                if not self._asks_upgrade():  # CONNECT: what follows is of no protocol that is known here
+                    if self.cycle is not None:
+                        self.cycle.keep_alive = False
+                    return
+                data = data[at.args[0] :]
+                head = self._without_upgrade()
+                self.parser = httptools.HttpRequestParser(self)
+                with suppress(AttributeError):  # older than httptools 0.6.3
+                    self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
+                self.parser.feed_data(head)
+            else:
+                return
+
+    def _asks_upgrade(self) -> bool:
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+
+    def _without_upgrade(self) -> bytes:
+        """The request's head once more: only without the header the parser makes an end of the request for it."""
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (method, self.url, version)]
+        lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
 
     def _arm(self) -> None:
         seconds = self._settings.header_seconds
