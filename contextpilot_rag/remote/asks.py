@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .told import Told
+
 
 class Lost(Exception):
     """No answer came: the connection broke, or there was none."""
@@ -13,6 +15,10 @@ class Lost(Exception):
 
 class Late(Lost):
     """No answer came in time."""
+
+
+class Queued(Late):
+    """No answer came in time, but most of that went by before the service could be asked: it may well be healthy."""
 
 
 class Full(Lost):
@@ -29,6 +35,8 @@ class Ask:
         body: JSON, or None.
         seconds: for all of it.
         most: bytes that the answer's body may have.
+        patient: it is no request's own business, and waits with its like only.
+        fresh: over a new connection, since those that are kept may lead nowhere.
     """
 
     method: str
@@ -36,6 +44,8 @@ class Ask:
     body: bytes | None
     seconds: float
     most: int
+    patient: bool = False
+    fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +70,13 @@ class Deadline:
         seconds: from now.
     """
 
-    __slots__ = ("at",)
+    __slots__ = ("at", "began", "line", "turn")
 
     def __init__(self, seconds: float) -> None:
-        self.at = time.monotonic() + seconds
+        self.began = time.monotonic()
+        self.at = self.began + seconds
+        self.turn: float | None = None  # when the service could be asked, after waiting for one's own other calls
+        self.line: Told | None = None  # the connection tried last
 
     def left(self) -> float:
         """Seconds that are left; always more than 0.
@@ -75,3 +88,14 @@ class Deadline:
         if left <= 0:
             raise Late
         return left
+
+    def begin(self) -> None:
+        """Note that it is this call's turn; what comes later is the service's time."""
+        if self.turn is None:
+            self.turn = time.monotonic()
+
+    def missed(self) -> Lost:
+        """Why it was not in time."""
+        if self.turn is None:
+            return Full()
+        return Queued() if self.turn - self.began > self.at - self.turn else Late()

@@ -18,11 +18,13 @@ import httpcore
 
 from .asks import Deadline, Late
 from .lookup import Found
+from .told import Told
 
 NO_ADDRESS = "its name has no address"
+READ_MOST = 16_384  # bytes at a time: all that is in them is looked at between two glances at the clock
 
 
-class Line(httpcore.NetworkStream):
+class Line(Told, httpcore.NetworkStream):
     """An open connection.
 
     Args:
@@ -30,9 +32,9 @@ class Line(httpcore.NetworkStream):
     """
 
     def __init__(self, sock: socket.socket) -> None:
+        super().__init__()
         self._sock = sock
         self._unsent = b""
-        self.answered = False  # whether anything came since the last request began
         weakref.finalize(self, sock.close)  # nobody has to close what is forgotten
 
     @classmethod
@@ -50,7 +52,11 @@ class Line(httpcore.NetworkStream):
                 raise Late from None
         error = OSError(NO_ADDRESS)
         for number, (family, address) in enumerate(found):
-            sock = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                sock = socket.socket(family, socket.SOCK_STREAM)
+            except OSError as failed:  # a machine without this kind of address
+                error = failed
+                continue
             try:
                 sock.settimeout(deadline.left() / (len(found) - number))
                 sock.connect(address)
@@ -77,15 +83,13 @@ class Line(httpcore.NetworkStream):
         """The next bytes of the answer; empty at its end."""
         deadline: Deadline = timeout
         if self._unsent:
-            unsent, self._unsent, self.answered = memoryview(self._unsent), b"", False
+            unsent, self._unsent = memoryview(self._unsent), b""
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # perhaps it said why before it closed
                 while unsent:
                     self._sock.settimeout(deadline.left())
                     unsent = unsent[self._sock.send(unsent) :]
         self._sock.settimeout(deadline.left())
-        data = self._sock.recv(max_bytes)
-        self.answered = self.answered or bool(data)
-        return data
+        return self.came(self._sock.recv(min(max_bytes, READ_MOST)))
 
     def close(self) -> None:
         """End it."""
@@ -94,7 +98,7 @@ class Line(httpcore.NetworkStream):
     @property
     def usable(self) -> bool:
         """Whether it can carry another request: one with something to read was closed, or is out of step."""
-        return usable(self._sock)
+        return usable(self._sock) and not (isinstance(self._sock, ssl.SSLSocket) and self._sock.pending())
 
 
 def usable(sock: socket.socket) -> bool:

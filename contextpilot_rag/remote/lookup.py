@@ -42,7 +42,12 @@ class Lookup:
             if looking is None:
                 looking = self._looking = Future()
                 looking.set_running_or_notify_cancel()  # who gives up waiting must not end it for the others
-                threading.Thread(target=self._look, args=(looking,), name="contextpilot-lookup", daemon=True).start()
+                thread = threading.Thread(target=self._look, args=(looking,), name="contextpilot-lookup", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # no more threads at present: the next call tries again
+                    self._looking = None
+                    looking.set_exception(OSError(str(error)))
         return self._known or looking
 
     def _look(self, looking: Future[Found]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -15,17 +16,26 @@ from ..index.sound import sound
 from ..types import Alignment, IndexStats, Namespace, Request, Rule, Usage
 from . import wire
 from .keys import block_in
-from .names import segment_of
+from .names import name_of, segment_of
 
 if TYPE_CHECKING:
     from ..index.tree import PrefixTree
 
 T = TypeVar("T")
 
+_SALT = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _encode = msgspec.json.Encoder().encode
 _ANSWERS: Mapping[type, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind)
-    for kind in (wire.AlignOut, wire.SentOut, wire.ObserveOut, wire.PredictOut, wire.NamespaceOut, wire.StatsOut)
+    for kind in (
+        wire.AlignOut,
+        wire.SentOut,
+        wire.ObserveOut,
+        wire.PredictOut,
+        wire.NamespaceOut,
+        wire.Forgotten,
+        wire.StatsOut,
+    )
 }
 
 
@@ -62,7 +72,7 @@ def align(request: Request, engine: str | None) -> Question[tuple[Alignment, str
         answer = _read(body, wire.AlignOut)
         if answer.ticket != ticket:
             raise IndexFailed("its answer is to another request")
-        return _alignment(request, answer), answer.cache_salt
+        return _alignment(request, answer), _salt(answer.cache_salt)
 
     return Question("POST", "/v1/align", _asked(request, ticket, engine), read)
 
@@ -128,7 +138,10 @@ def salt(namespace: Namespace) -> Question[tuple[str | None] | None]:
     """
 
     def read(body: bytes) -> tuple[str | None] | None:
-        return (_read(body, wire.NamespaceOut).cache_salt,)
+        answer = _read(body, wire.NamespaceOut)
+        if answer.name != name_of(namespace):
+            raise IndexFailed("its answer is to another request")
+        return (_salt(answer.cache_salt),)
 
     return Question("GET", f"/v1/namespaces/{_segment(namespace)}", None, read, _nothing)
 
@@ -143,7 +156,11 @@ def forget(namespace: Namespace | None, conversations: bool) -> Question[None]:
     query = _head(namespace)
     if conversations:
         query.append("conversations=true")
-    return Question("DELETE", _with_query(path, query), None, lambda _: None, _nothing, patient=True)
+
+    def read(body: bytes) -> None:
+        _read(body, wire.Forgotten)
+
+    return Question("DELETE", _with_query(path, query), None, read, patient=True)
 
 
 def tree(namespace: Namespace, blocks: int) -> Question[PrefixTree | None]:
@@ -193,6 +210,8 @@ def _alignment(request: Request, answer: wire.AlignOut) -> Alignment:
         rule = Rule(answer.rule)
     except ValueError:
         raise IndexFailed("its answer has counts or a rule that cannot be") from None
+    if len(answer.order) != len(request.blocks):  # looked at first, since a long one takes long to look through
+        raise IndexFailed("its answer is no order of the request's blocks")
     if not 0 <= answer.cached_blocks <= len(request.blocks):
         raise IndexFailed("its answer has counts or a rule that cannot be")
     found = Alignment(
@@ -205,6 +224,13 @@ def _alignment(request: Request, answer: wire.AlignOut) -> Alignment:
         answer.ticket,
     )
     return sound(found, request)
+
+
+def _salt(text: str | None) -> str | None:
+    """A cache salt as a service makes them; anything else would send requests into an engine's cache of others."""
+    if text is not None and not _SALT.fullmatch(text):
+        raise IndexFailed("its answer has a cache salt that cannot be")
+    return text
 
 
 def _read(body: bytes, kind: type[T]) -> T:

@@ -299,9 +299,12 @@ def test_a_service_that_fails_is_left_alone():
             index.forget(Namespace("acme"))
 
 
+GONE = {"title": "Not Found", "status": 404, "type": "urn:contextpilot-rag:problem:not-found"}
+
+
 @BOTH
 def test_a_ticket_that_is_not_known_any_more_is_no_failure(awaited):
-    with against(always(reply({"title": "Not Found", "status": 404}, "404 Not Found"))) as (service, index):
+    with against(always(reply(GONE, "404 Not Found"))) as (service, index):
         known = Alignment(REQUEST, (0, 1), ticket="A" * 22)
         for _ in range(8):
             if awaited:
