@@ -17,9 +17,9 @@ MAX_BLOCK_TOKENS = 100_000_000
 
 Field = Annotated[str, Meta(max_length=MAX_FIELD)]
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_FIELD)]
-Ticket = Annotated[
-    str, Meta(pattern=r"^[A-Za-z0-9_-]{16,64}$(?!\n)", description="A ticket: 16 to 64 letters, digits, - or _.")
-]
+_NAMES = r"^[A-Za-z0-9_-]{16,64}$(?!\n)"
+Ticket = Annotated[str, Meta(pattern=_NAMES, description="A ticket: 16 to 64 letters, digits, - or _.")]
+Turn = Annotated[str, Meta(pattern=_NAMES, description="``turn`` of the conversation's last answer that was taken.")]
 Hash = Annotated[
     str,
     Meta(
@@ -69,13 +69,14 @@ class BudgetIn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
 class TurnIn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Which turn of which conversation a request is.
 
-    ``after`` is the ticket of this conversation's last turn that was answered; without it nothing counts as given, and
-    every block is to be given in full. ``next_label`` is above every label that stands in the conversation's messages;
-    it may be left out only together with ``after``, where nothing stands there yet.
+    ``after`` is the ``turn`` of the last answer that stands in this conversation's messages, and of no other answer to
+    the same turn; without it nothing counts as given, and every block is to be given in full. ``next_label`` is above
+    every label that stands in the conversation's messages; it may be left out only together with ``after``, where
+    nothing stands there yet.
     """
 
     id: Name
-    after: Ticket | None = None
+    after: Turn | None = None
     next_label: Label | None = None
 
 
@@ -125,6 +126,10 @@ class AlignOut(Struct, omit_defaults=True):
         dict[int, str], Meta(description="By label: what stands for a block that this conversation was given before.")
     ] = {}
     cache_salt: str | None = None
+    turn: Annotated[
+        str | None,
+        Meta(description="Of a conversation: stands for this answer, as ``after`` of the turn that follows."),
+    ] = None
     content: Annotated[
         str | None, Meta(description="Of the user message, if the request has a question: blocks, hint, question.")
     ] = None

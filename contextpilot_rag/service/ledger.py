@@ -1,8 +1,9 @@
 """Ledgers: which blocks a conversation has been given, and under which labels. No texts, and never a guess.
 
-What the client says it has is what counts: each turn names the ticket of the last one that was answered. If that is not
-what stands here (an answer that never arrived, a restart from an older snapshot), nothing counts as given, and every
-block goes out in full: a location hint only ever points at what the client has.
+What the client says it has is what counts: each answer has a name of its own, and a turn says which answer stands last
+in the messages. If that is not what stands here (an answer that never arrived, another one to the same turn, a restart
+from an older snapshot), nothing counts as given, and every block goes out in full: a location hint only ever points at
+what the client has.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ class Ledger:
 
     Args:
         given: label of each block that stands in the messages, as far as they are answered.
-        last: ticket of the last turn that was answered.
-        next_label: above all labels given out in answered turns.
-        waiting: the turn that waits: its ticket, its new labels.
+        last: the last answer that is known to stand there.
+        next_label: above all labels given out in such answers.
+        waiting: the answer of which it is not known yet: its name, its new labels.
         used_at: when.
     """
 
@@ -78,8 +79,16 @@ class Ledgers:
         """Whether a turn is its conversation's first: what stands before its blocks others have, too."""
         return turn.after is None and turn.next_label in {None, 1}
 
-    def turn(self, namespace: Namespace, turn: TurnIn, blocks: Sequence[BlockRef], ticket: str) -> Labelled:
-        """Label a turn's blocks, in prompt order. The turn counts once a later one names it as answered."""
+    def turn(self, namespace: Namespace, turn: TurnIn, blocks: Sequence[BlockRef], answer: str) -> Labelled:
+        """Label a turn's blocks, in prompt order. They count as given once a later turn names this very answer.
+
+        Args:
+            namespace: of the conversation.
+            turn: what the client says of it.
+            blocks: in prompt order.
+            answer: names the answer that these labels go out with, and none other ever: labels of two answers to one
+                turn need not be the same.
+        """
         self._forget_old()
         key = (namespace, turn.id)
         ledger = self._ledgers.get(key) or Ledger()
@@ -103,7 +112,7 @@ class Ledgers:
             elif block.tokens > _HINT_TOKENS:
                 again.append(known)
             labels_of.append(known)
-        ledger.waiting = (ticket, new)
+        ledger.waiting = (answer, new)
         ledger.used_at = self._clock()
         self._put(key, ledger)
         return Labelled(tuple(labels_of), tuple(again))

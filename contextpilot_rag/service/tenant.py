@@ -99,10 +99,11 @@ class Tenant:
         else:
             alignment = Alignment(request, tuple(range(len(found.refs))), rule=Rule.CONVERSATION)
         changed = alignment.changed
-        labelled = Labelled(tuple(range(1, len(found.refs) + 1)), ())
+        labelled, this = Labelled(tuple(range(1, len(found.refs) + 1)), ()), None
         if turn is not None:
             placed = [found.refs[rank] for rank in alignment.order]
-            labelled = self.ledgers.turn(namespace, turn, placed, ticket)
+            this = self.tickets.new()  # a ticket may be the client's, and have been answered before
+            labelled = self.ledgers.turn(namespace, turn, placed, this)
         answer = wire.AlignOut(
             ticket=ticket,
             order=[found.positions[rank] for rank in alignment.order],
@@ -117,6 +118,7 @@ class Tenant:
             merged=found.merged,
             location_hints=dict.fromkeys(labelled.again, LOCATION_HINT),
             cache_salt=pool.salt(namespace),
+            turn=this,
         )
         chosen = given.ticket is not None
         kept = Ticket(alignment, given.engine, mark_of(given) if chosen else None, answer if chosen else None)

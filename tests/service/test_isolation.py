@@ -88,7 +88,7 @@ def test_conversations_of_the_same_name_do_not_meet():
     acme, globex = both.tenant("acme"), both.tenant("globex")
     opened = acme.align(request("a", "b", conversation={"id": "talk"}))
     for tenant, again in ((globex, []), (acme, [1])):
-        turn = request("a", "c", conversation={"id": "talk", "after": opened.ticket, "next_label": 3})
+        turn = request("a", "c", conversation={"id": "talk", "after": opened.turn, "next_label": 3})
         assert sorted(tenant.align(turn).location_hints) == again
     assert globex.ledgers.forget(name="talk") == 1
     assert len(acme.ledgers) == 1
@@ -148,7 +148,7 @@ def test_in_a_shared_corpus_tickets_and_conversations_stay_apart():
     space = {"corpus": "handbook"}
     opened = acme.align(request("a", space=space, conversation={"id": "talk"}))
     assert globex.observe(wire.ObserveIn(opened.ticket)) is None
-    turn = request("a", space=space, conversation={"id": "talk", "after": opened.ticket, "next_label": 2})
+    turn = request("a", space=space, conversation={"id": "talk", "after": opened.turn, "next_label": 2})
     assert globex.align(turn).location_hints == {}
 
 
@@ -207,7 +207,7 @@ def test_a_tenant_that_fills_everything_takes_nothing_from_another():
     assert stats.tree_blocks <= 200
     assert cached(globex, "a", "b") == 200
     assert globex.align(request("a", "b", ticket=name, conversation={"id": "talk"})) == first
-    turn = request("a", conversation={"id": "talk", "after": name, "next_label": 3})
+    turn = request("a", conversation={"id": "talk", "after": first.turn, "next_label": 3})
     assert globex.align(turn).location_hints.keys() == {1}
     assert globex.observe(wire.ObserveIn(name)).counted
 
@@ -236,7 +236,7 @@ def test_one_endless_conversation_is_bounded_and_still_right():
         answer = tenant.align(request(*[f"{number}-{block}" for block in range(50)], conversation=talk))
         assert sum(ledger.blocks for _, ledger in tenant.ledgers.items()) <= 200
         assert answer.labels == list(range(label, label + 50))
-        after, label = answer.ticket, label + 50
+        after, label = answer.turn, label + 50
 
 
 def test_a_chosen_ticket_keeps_no_text():

@@ -66,7 +66,7 @@ class Client:
         assert answer.key == body["key"]
         assert answer.ticket not in self.tickets, "a ticket was given twice"
         self.tickets.add(answer.ticket)
-        self.talk.take(answer.ticket, blocks, answer)
+        self.talk.take(blocks, answer)
         self.hints += len(answer.location_hints)
         self.answered += 1
         report = {"ticket": answer.ticket, "usage": {"prompt_tokens": 500, "cached_tokens": 100}}

@@ -28,16 +28,16 @@ class Talk:
     def __init__(self, name, model):
         self.name = name
         self.namespace = wire.NamespaceIn(model=model)
-        self.turns = []  # (ticket or None, {label: block})
+        self.turns = []  # (the answer's turn or None, {label: block})
 
     def has(self):
         return {label: block for _, labels in self.turns for label, block in labels.items()}
 
     def turn(self):
-        after = next((ticket for ticket, _ in reversed(self.turns) if ticket), None)
+        after = next((turn for turn, _ in reversed(self.turns) if turn), None)
         return TURN(self.name, after, max(self.has(), default=0) + 1)
 
-    def take(self, ticket, blocks, answer):
+    def take(self, blocks, answer):
         """Check an answer against what the client has, and keep it."""
         has, new = self.has(), {}
         assert sorted(answer.order) == list(range(len(blocks)))
@@ -49,11 +49,15 @@ class Talk:
                 assert label not in has, "a label stands twice"
                 new[label] = blocks[position]
         assert set(answer.location_hints) <= set(answer.labels)
-        self.turns.append((ticket, new))
+        self.turns.append((answer.turn, new))
 
     def fail_open(self, blocks):
         first = max(self.has(), default=0) + 1
         self.turns.append((None, dict(enumerate(blocks, first))))
+
+
+def as_given(blocks):
+    return [wire.BlockIn(id=block, tokens=10) for block in blocks]
 
 
 asked = st.lists(st.sampled_from("abcdef"), unique=True, max_size=4)
@@ -74,20 +78,17 @@ class Talks(RuleBasedStateMachine):
         self.snapshots = []
         self.restart(0)
 
+    def request(self, talk, blocks, ticket):
+        return wire.AlignIn(as_given(blocks), talk.namespace, conversation=talk.turn(), ticket=ticket)
+
     def ask(self, talk, blocks, ticket):
-        given = wire.AlignIn(
-            [wire.BlockIn(id=block, tokens=10) for block in blocks],
-            talk.namespace,
-            conversation=talk.turn(),
-            ticket=ticket,
-        )
-        return self.service.tenant("t").align(given)
+        return self.service.tenant("t").align(self.request(talk, blocks, ticket))
 
     @rule(which=which, blocks=asked)
     def answered(self, which, blocks):
         talk, ticket = self.talks[which], next(self.tickets)
         answer = self.ask(talk, blocks, ticket)
-        talk.take(ticket, blocks, answer)
+        talk.take(blocks, answer)
         Talks.hints += len(answer.location_hints)
 
     @rule(which=which, blocks=asked, other=which, again=asked, back=st.integers(0, 3) | st.none())
@@ -99,7 +100,36 @@ class Talks(RuleBasedStateMachine):
             self.answered(other, again)
         if back is not None:
             self.restart(back)
-        talk.take(ticket, blocks, self.ask(talk, blocks, ticket))
+        talk.take(blocks, self.ask(talk, blocks, ticket))
+
+    @rule(
+        which=which,
+        blocks=asked,
+        back=st.integers(0, 3) | st.none(),
+        others=st.permutations("abcdef"),
+        first=st.booleans(),
+    )
+    def answered_twice(self, which, blocks, back, others, first):
+        """Both answers to one ticket arrive, as it was forgotten in between. The client keeps either, and goes on."""
+        talk, ticket = self.talks[which], next(self.tickets)
+        given = self.request(talk, blocks, ticket)
+        one = self.service.tenant("t").align(given)
+        if back is not None:
+            self.restart(back)
+        for _ in range(self.limits.tenant_tickets):
+            self.service.tenant("t").align(wire.AlignIn(as_given(others), talk.namespace))
+        two = self.service.tenant("t").align(given)
+        talk.take(blocks, one if first else two)
+        self.answered(which, blocks[::-1])
+
+    @rule(which=which, blocks=asked)
+    def sent_twice(self, which, blocks):
+        """While its ticket is known, a turn gets the same answer again."""
+        talk, ticket = self.talks[which], next(self.tickets)
+        given = self.request(talk, blocks, ticket)
+        one, two = (self.service.tenant("t").align(given) for _ in range(2))
+        assert one == two
+        talk.take(blocks, two)
 
     @rule(which=which, blocks=asked, asked=st.booleans())
     def failed_open(self, which, blocks, asked):

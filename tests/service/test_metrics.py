@@ -163,7 +163,7 @@ def test_displaced_blocks_and_tokens_of_blocks_given_before():
     first = world.align([1, 2, 3], conversation=wire.TurnIn("c"))
     world.align([3, 2, 1])  # put back into 1, 2, 3: the middle one stays
     assert world.value("blocks_displaced_sum") == 2
-    world.align([1, 9], conversation=wire.TurnIn("c", first.ticket, 4))
+    world.align([1, 9], conversation=wire.TurnIn("c", first.turn, 4))
     assert world.value("dedup_tokens_saved_total", engine="") == 11
 
 

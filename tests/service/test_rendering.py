@@ -37,7 +37,7 @@ def test_a_conversation_is_the_same_as_a_pilots_and_loses_nothing():
         assert sent.content == talk.align([LONG[one] for one in some], "Why?").user_message
         talk.answer("So.")
         messages += [{"role": "user", "content": sent.content}, {"role": "assistant", "content": "So."}]
-        after, label = sent.ticket, max(label, *(one + 1 for one in sent.labels))
+        after, label = sent.turn, max(label, *(one + 1 for one in sent.labels))
     assert "(given above)" in messages[2]["content"]
     whole = [message["content"] for message in expand(messages)]
     assert all(LONG[one] in whole[4] for one in (4, 1, 5))
