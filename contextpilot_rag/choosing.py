@@ -98,7 +98,8 @@ def _mean_nothing(names: list[str], why: str) -> None:
 
 
 def _unknown(index: object) -> SettingsError:
+    shown = "of this text" if isinstance(index, str) and "@" in index else short(index)  # it may hold a password
     return SettingsError(
-        f"unknown index {short(index)}: give 'embedded', a service's address (http://HOST:PORT), or an object that is "
+        f"unknown index {shown}: give 'embedded', a service's address (http://HOST:PORT), or an object that is "
         "a ContextIndex"
     )

@@ -37,19 +37,22 @@ class Address:
         Raises:
             SettingsError: it is none that could be used.
         """
+        if not isinstance(text, str):
+            raise SettingsError(f"the index's address must be a text, not {short(text)}")
+        shown = short(text) if "@" not in text else "what was given"  # before it there may be a password
         try:
             parts = urlsplit(text)
-            host, port = parts.hostname, parts.port
+            host, port, user = parts.hostname, parts.port, parts.username
         except ValueError:
-            raise SettingsError(f"the index's address {short(text)} is no URL") from None
-        if parts.scheme not in _PORTS or not host:
-            raise SettingsError(f"the index's address must be http://HOST:PORT or https://HOST:PORT, not {short(text)}")
-        if parts.username is not None or parts.password is not None:
+            raise SettingsError(f"the index's address: {shown} is no URL") from None
+        if user is not None or parts.password is not None:
             raise SettingsError("the index's address holds a user or a password: give the key as api_key instead")
+        if parts.scheme not in _PORTS or not host:
+            raise SettingsError(f"the index's address must be http://HOST:PORT or https://HOST:PORT, not {shown}")
         if parts.query or parts.fragment:
             raise SettingsError("the index's address has a query or a fragment, which mean nothing there")
         if not (text.isascii() and text.isprintable()) or " " in text:
-            raise SettingsError(f"the index's address must be plain ASCII without blanks, not {short(text)}")
+            raise SettingsError(f"the index's address must be plain ASCII without blanks, not {shown}")
         return cls(parts.scheme, host, _PORTS[parts.scheme] if port is None else port, parts.path.rstrip("/"))
 
     def __str__(self) -> str:

@@ -237,8 +237,8 @@ class RemoteIndex:
     def cache_salt(self, namespace: Namespace, otherwise: str | None, *, ask: bool = False) -> str | None:
         """The engine's cache salt for a namespace, which only the service can derive; it comes with each alignment.
 
-        Where it is not known: one that is derived from the API key, so that two tenants do not meet in the engine's
-        cache; without a key, the caller's own.
+        Where it is not known, or the service has none: one that is derived from the API key, so that two tenants do
+        not meet in the engine's cache; without a key, the caller's own.
 
         Args:
             namespace: whose.
@@ -255,7 +255,7 @@ class RemoteIndex:
             known = own.calls.ask(questions.salt(namespace))
             if known is not None:
                 own.salts.put(name, known)
-        if known is not None:
+        if known is not None and (known[0] is not None or not self._key):
             return known[0]
         return secret_salt(b"client fallback salt v1", name, self._key) if self._key else otherwise
 
@@ -294,7 +294,8 @@ class RemoteIndex:
             headers.append((b"authorization", f"Bearer {self._key}".encode("ascii")))
         transport = self._transport(self._address, headers, self._context, self._connections)
         name = f"the index at {self._address}"
-        return _Own(Calls(transport, Breaker(time.monotonic), name, self._timeout, self._patience), salts)
+        calls = Calls(transport, Breaker(time.monotonic), name, self._timeout, self._patience, self._key)
+        return _Own(calls, salts)
 
 
 def _noted(own: _Own, alignment: Alignment) -> str:
@@ -339,7 +340,7 @@ def _context(address: Address, verify: Verify) -> ssl.SSLContext | None:
         return None
     if isinstance(verify, ssl.SSLContext):
         return verify
-    if verify is not None and not isinstance(verify, str | Path):
+    if verify is not None and not (isinstance(verify, str | Path) and str(verify)):
         raise SettingsError(f"verify must be a path of certificates or an ssl.SSLContext, not {short(verify)}")
     try:
         if verify is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -104,7 +104,7 @@ def sent(alignment: Alignment, ticket: str, engine: str | None) -> Question[None
         blocks=[block_in(block) for block in request.blocks],
         order=list(alignment.order),
         namespace=_namespace(request.namespace),
-        budget=wire.budget_in(request.budget),
+        budget=_budget(request),
         cached_blocks=alignment.cached_blocks,
         predicted_cached_tokens=alignment.predicted_cached_tokens,
         retrieved_cached_tokens=alignment.retrieved_cached_tokens,
@@ -198,9 +198,22 @@ def _asked(request: Request, ticket: str | None, engine: str | None) -> bytes:
         wire.AlignIn(
             blocks=[block_in(block) for block in request.blocks],
             namespace=_namespace(request.namespace),
-            budget=wire.budget_in(request.budget),
+            budget=_budget(request),
             ticket=ticket,
             engine=engine,
+        )
+    )
+
+
+def _budget(request: Request) -> wire.BudgetIn:
+    """The request's, with no more places in it than there are: a service takes no higher number."""
+    budget, most = request.budget, len(request.blocks)
+    displaced = budget.max_displacement
+    return wire.budget_in(
+        replace(
+            budget,
+            protect_top=min(budget.protect_top, most),
+            max_displacement=None if displaced is None else min(displaced, most),
         )
     )
 

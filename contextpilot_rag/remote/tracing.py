@@ -17,7 +17,7 @@ def trace_headers() -> Headers:
     []
     """
     trace = sys.modules.get("opentelemetry.trace")
-    if trace is None:
+    if trace is None or not hasattr(trace, "get_current_span"):  # not imported, or only by half so far
         return []
     context = trace.get_current_span().get_span_context()
     if not context.is_valid:
