@@ -7,14 +7,15 @@ Lempel 1977), with units instead of bytes. Only units that were themselves sent 
 
 from __future__ import annotations
 
-import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 
 from ..errors import BrokenHint, TextTooLong
+from .composed import composed as composed_form
+from .composed import is_composed, is_piled
 from .marks import hint, reveal, shield
-from .units import is_composed, normal, normal_lines, starts, units
+from .units import normal, normal_lines, starts, units
 
 MAX_CHARACTERS = 64 * 2**20
 _MARGIN = 1.5  # a run is replaced if it is this many times as long as its hint: hints have more tokens a character
@@ -117,8 +118,8 @@ class Repeats:
         """
         if replace and len(text) > self._max_text:
             raise TextTooLong(f"a text of {len(text):,} characters; at most {self._max_text:,} are taken")
-        if len(text) > min(self._left, self._max_text):
-            return shield(text) if replace else text
+        if len(text) > min(self._left, self._max_text) or (not self._exact and is_piled(text)):
+            return shield(text) if replace else text  # of a pile of marks no part has the form that it has in all
         self._left -= len(text)
         composed = self._exact or is_composed(text)
         is_normal = composed and (self._exact or normal_lines(text) is text)
@@ -163,7 +164,7 @@ class Repeats:
         if self._exact or not pieces:
             return list(map(hash, pieces)), list(map(len, pieces))
         if not composed:
-            pieces = [unicodedata.normalize("NFC", piece) for piece in pieces]
+            pieces = [composed_form(piece) for piece in pieces]
         if not is_normal:
             pieces = [piece if piece[-1] == "\n" and piece[-2:-1] not in _BEFORE_ENDS else _counting(piece)
                       for piece in pieces]  # fmt: skip

@@ -11,6 +11,9 @@ import unicodedata
 from bisect import bisect_left
 from itertools import accumulate, pairwise
 
+from .composed import composed as composed_form
+from .composed import is_composed
+
 _LONG = 480  # characters of a line that is cut
 # Behind a sentence or clause, else behind a blank, else behind a character that comes often enough, all of them only
 # after every other letter or digit: so two texts that meet go on alike, even where all sentences are about as long.
@@ -67,7 +70,7 @@ def _cut_decomposed(line: str) -> list[str]:
     """A line cut where its NFC is: behind as many characters of its full decomposition."""
     if is_composed(line):
         return _cut(line)
-    pieces = _cut(unicodedata.normalize("NFC", line))
+    pieces = _cut(composed_form(line))
     if len(pieces) == 1:
         return [line]
     places = list(accumulate((len(unicodedata.normalize("NFD", letter)) for letter in line), initial=0))
@@ -84,15 +87,12 @@ def starts(pieces: list[str]) -> list[int]:
 def normal(text: str) -> str:
     r"""The one normalisation under which texts count as the same: Unicode NFC, line ends, blanks at the ends of lines.
 
+    Letters with more than 30 marks stay as they are; see `composed`.
+
     >>> normal("a \r\nb") == normal("a\nb")
     True
     """
-    return normal_lines(text if is_composed(text) else unicodedata.normalize("NFC", text))
-
-
-def is_composed(text: str) -> bool:
-    """Whether a text is in Unicode's form NFC."""
-    return text.isascii() or unicodedata.is_normalized("NFC", text)
+    return normal_lines(composed_form(text))
 
 
 def normal_lines(text: str) -> str:
