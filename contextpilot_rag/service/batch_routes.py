@@ -1,4 +1,7 @@
-"""Several requests at once. All are checked before the first is aligned, and nobody else waits for all of them."""
+"""Several requests at once. All are checked before the first is aligned, and nobody else waits for all of them.
+
+Batches of several tenants go on request by request in turn.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +33,15 @@ async def _align(call: Call[None]) -> wire.BatchOut:
         raise TooLarge(f"{len(raws)} requests; at most {most} are taken")
     if call.hub.rates is not None:
         call.hub.rates.take(call.caller, len(raws), counted=1)  # when it came
-    async with call.hub.batches:
-        turns = Turns()
-        requests = []
-        for place, raw in enumerate(raws):
+    turns, batches, tenant = Turns(), call.hub.batches, call.tenant
+    requests = []
+    for place, raw in enumerate(raws):
+        async with batches.turn(tenant):
             try:
                 check_count(raw, call.hub.settings.max_blocks)
                 given = decode(_request, raw)
                 await condensed(raw, given.blocks)
-                requests.append((given, call.tenant.checked(given)))
+                requests.append((given, tenant.checked(given)))
             except Malformed as error:
                 raise Malformed(f"requests[{place}]: {error}") from None
             except Unusable as error:
@@ -46,10 +49,11 @@ async def _align(call: Call[None]) -> wire.BatchOut:
             except TooLarge as error:
                 raise TooLarge(f"requests[{place}]: {error}") from None
             await turns.next()
-        _check_tickets([given for given, _ in requests])
-        answers = []
-        for given, found in requests:
-            answers.append(call.tenant.align(given, found))
+    _check_tickets([given for given, _ in requests])
+    answers = []
+    for given, found in requests:
+        async with batches.turn(tenant):
+            answers.append(tenant.align(given, found))
             await turns.next()
     return wire.BatchOut(answers)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from .auth import Caller, Gate
 from .core import Service
 from .loads import Loads
 from .metrics import Metrics
+from .plan_slots import Slots
 from .plans import Plans
 from .settings import ServiceSettings
 from .snapshot import Snapshots
@@ -61,7 +61,8 @@ class Hub:
         plans: large batches that are worked on beside the requests.
         snapshots: what is kept on disk; None: nothing.
         loads: bytes that each tenant has on their way.
-        batches: held by the one that is worked on: several at a time would be several slices between two requests.
+        batches: whose is worked on: one request of one batch at a time, for more would be several slices between two
+            requests that came alone.
     """
 
     settings: ServiceSettings
@@ -73,7 +74,7 @@ class Hub:
     tracer: Tracer | None = None
     plans: Plans | None = None
     snapshots: Snapshots | None = None
-    batches: asyncio.Lock = field(default_factory=asyncio.Lock)
+    batches: Slots = field(default_factory=lambda: Slots(1))
     loads: Loads = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Whose plan is worked on next: tenants take turns, so that one with many plans holds up no other for long."""
+"""Whose plan or batch is worked on next: tenants take turns, so that one with many holds up no other for long."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 
 class Slots:
-    """A number of plans that may be worked on at a time.
+    """A number of plans, or of something else that takes long, that may be worked on at a time.
 
     Args:
         most: how many.

@@ -25,7 +25,7 @@ from .problems import Conflict, Rejected, Unavailable
 from .settings import ServiceSettings
 from .tenant import Tenant
 
-_CHECK_SECONDS = 120.0  # a batch that is not checked in this time never will be
+_CHECK_SECONDS = 60.0  # a batch that is not checked in this time never will be
 
 logger = logging.getLogger("contextpilot_rag")
 
@@ -50,7 +50,7 @@ class Plans:
         self._clock = clock
         self._shelf = Shelf(settings)
         self._slots = Slots(settings.plan_processes)
-        self._checking = asyncio.Semaphore(settings.plan_processes)
+        self._checking = Slots(settings.plan_processes)
         self._tasks: set[asyncio.Task[None]] = set()
         self._open = True
 
@@ -155,7 +155,7 @@ class Plans:
     async def _live(self, job: Job, body: list[bytes], admitted: asyncio.Future[None]) -> None:
         """A job from its start to its end."""
         try:
-            async with self._checking:
+            async with self._checking.turn(job.tenant):
                 job.child = await Child.start()
                 job.accepted = await self._admit(job.child, body.pop())
             if not admitted.done():
