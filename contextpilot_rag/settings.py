@@ -6,7 +6,6 @@ Each can be given by keyword, or by an environment variable: ``CONTEXTPILOT_`` a
 from __future__ import annotations
 
 import difflib
-import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -14,13 +13,12 @@ from typing import Annotated, Any, Literal, TypedDict, get_type_hints
 
 from msgspec import Meta
 
-from .checking import checked, parsed
+from .checking import checked, parsed, warn_of_unknown
 from .errors import SettingsError
 from .types import OrderBudget
 
-logger = logging.getLogger("contextpilot_rag")
-
 ENVIRONMENT_PREFIX = "CONTEXTPILOT_"
+SERVICE_PREFIX = "CONTEXTPILOT_SERVE_"  # of the service's settings, which are its own
 SECRETS = frozenset({"api_key", "salt_secret"})  # never shown
 
 Order = Literal["retrieved", "balanced", "throughput"]
@@ -156,7 +154,8 @@ class Settings:
         2
         """
         environ = os.environ if environ is None else environ
-        _warn_of_unknown(environ)
+        ours = {name: text for name, text in environ.items() if not name.startswith(SERVICE_PREFIX)}
+        warn_of_unknown(ours, ENVIRONMENT_PREFIX, _kinds())
         values = {field.name: of_environment(field.name, field.default, environ) for field in fields(cls)}
         _known(given)
         return cls(**{**values, **given})
@@ -241,15 +240,6 @@ def name_of(setting: str) -> str:
     'CONTEXTPILOT_MIN_GAIN'
     """
     return ENVIRONMENT_PREFIX + setting.upper()
-
-
-def _warn_of_unknown(environ: Mapping[str, str]) -> None:
-    """A variable may be meant for another version, so it is no error; but a misspelt one must not pass in silence."""
-    for name in environ:
-        setting = name.removeprefix(ENVIRONMENT_PREFIX).lower()
-        if name.startswith(ENVIRONMENT_PREFIX) and setting not in _kinds():
-            for meant in difflib.get_close_matches(setting, _kinds(), n=1, cutoff=0.8):
-                logger.warning("environment variable %s is no setting; did you mean %s?", name, name_of(meant))
 
 
 def _known(given: Mapping[str, object]) -> None:

@@ -131,3 +131,10 @@ def test_every_setting_is_an_option_and_every_option_a_setting():
     # The index is a pilot's first argument.
     assert set(PilotOptions.__annotations__) == {field.name for field in fields(Settings)} - {"index"}
     assert set(RequestOptions.__annotations__) < set(PilotOptions.__annotations__)
+
+
+def test_the_services_variables_are_not_taken_for_misspelt_ones(caplog):
+    Settings.from_env({"CONTEXTPILOT_SERVE_HISTORY_REQUESTS": "5"})
+    assert not [record for record in caplog.records if "contextpilot" in record.name]
+    Settings.from_env({"CONTEXTPILOT_HISTORY_REQUEST": "5"})
+    assert "did you mean CONTEXTPILOT_HISTORY_REQUESTS?" in caplog.text

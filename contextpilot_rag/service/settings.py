@@ -12,8 +12,9 @@ from msgspec import Meta
 
 from ..checking import checked, parsed, warn_of_unknown
 from ..errors import SettingsError
+from ..settings import SERVICE_PREFIX
 
-PREFIX = "CONTEXTPILOT_SERVE_"
+PREFIX = SERVICE_PREFIX
 SECRETS = frozenset({"salt_secret"})
 
 Positive = Annotated[int, Meta(ge=1)]
