@@ -18,6 +18,7 @@ from .async_pilot import AsyncContextPilot
 from .conversation import Conversation, TurnPrompt
 from .dedup.marks import shield
 from .engines.usage import usage_of
+from .forking import after_fork
 from .index.local import ContextIndex, LocalIndex
 from .intake import namespace_of
 from .pilot import ContextPilot
@@ -74,7 +75,8 @@ class Adapter:
         self.pilot.prepare((), **options)  # wrong options are said now, not when a request comes
         self._under_way: OrderedDict[int, AlignedPrompt] = OrderedDict()
         self._remember = max(1, remember)
-        self._lock = threading.Lock()
+        self._renew_lock()
+        after_fork(self, Adapter._renew_lock)
 
     def arrange(
         self, texts: Sequence[str], question: str = "", *, namespace: Namespace | str | None = None
@@ -181,6 +183,9 @@ class Adapter:
         reporting = loop.run_in_executor(None, self.pilot.observe, prompt, usage)
         reporting.add_done_callback(lambda done: done.cancelled() or done.exception())  # which was counted
         return usage
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
 
     def _request(self, texts: Sequence[str], namespace: Namespace | str | None) -> tuple[list[Block], dict[str, Any]]:
         return _by_position(texts), {

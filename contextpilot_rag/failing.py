@@ -11,6 +11,7 @@ from math import inf
 from typing import Literal
 
 from .errors import ContextPilotError, IndexFailed
+from .forking import after_fork
 
 logger = logging.getLogger("contextpilot_rag")
 
@@ -35,9 +36,13 @@ class Failures:
     def __init__(self, *, raises: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._raises = raises
         self._clock = clock
-        self._lock = threading.Lock()
+        self._renew_lock()
+        after_fork(self, Failures._renew_lock)
         self._outage = Outage()
         self.count = 0
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
 
     def note(self, error: Exception, part: Part = "other") -> None:
         """Count a failure; the first of an outage is logged.

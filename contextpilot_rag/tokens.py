@@ -12,6 +12,7 @@ from collections.abc import Callable, Sized
 from typing import Protocol
 
 from .errors import SettingsError
+from .forking import after_fork
 
 DEFAULT_BYTES_PER_TOKEN = 4.0
 _PLAUSIBLE = (1.5, 12.0)  # no tokenizer in use is outside; a report that says so is about something else
@@ -45,8 +46,12 @@ class TokenCounter:
         self._count = _counting(tokenizer)
         self._cache: OrderedDict[bytes, int] = OrderedDict()
         self._cache_size = cache_size
-        self._lock = threading.Lock()
+        self._renew_lock()
+        after_fork(self, TokenCounter._renew_lock)
         self._bytes_per_token = DEFAULT_BYTES_PER_TOKEN
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
 
     @property
     def bytes_per_token(self) -> float:

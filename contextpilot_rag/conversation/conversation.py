@@ -15,6 +15,7 @@ from ..dedup.messages import Messages, as_message, checked_messages, with_texts
 from ..dedup.units import normal
 from ..errors import InputError, SettingsError, TextTooLong
 from ..expand import FullMessage, Reader, read_full
+from ..forking import after_fork, was_held
 from ..identity import block_key
 from ..intake import BlockLike
 from ..prompt.prompt import AlignedPrompt
@@ -76,16 +77,14 @@ class Conversation:
         self._dedup = dedup or Dedup()
         self._lock = threading.RLock()
         self._used: Callable[[Conversation], None] | None = None
-        self._label_of: dict[bytes, int] = {}
         self._pending: Pending | None = None  # the last of the messages, as long as it is not answered
         self._ids: dict[int, Hashable] = {}  # by label
-        self._reader: Reader | None = None  # as far as messages were read; only made where one looks like ours
         self._read = 0
         self._system = None if system is None else plain_text(system, "the system prompt")
-        self._turns: list[Turn] = []
-        self._sent = History(self._system, self._dedup)
+        self._replay([])
         if messages is not None:
             self._resume(messages)
+        after_fork(self, Conversation._renew)
 
     @property
     def system(self) -> str | None:
@@ -277,6 +276,13 @@ class Conversation:
         space = replace(prompt.request.namespace, head=block_key(repr(before)).hex())
         return self._pilot.decide(replace(prompt, request=replace(prompt.request, namespace=space)))
 
+    def _renew(self) -> None:
+        """In a forked child: where another thread was at work, no more than the answered turns remain."""
+        if was_held(self._lock):
+            self._pending = None
+            self._replay(self._turns)
+        self._lock = threading.RLock()
+
     def _note_use(self) -> None:
         """Outside of the lock: whoever watches has one of their own."""
         if self._used is not None:
@@ -296,8 +302,8 @@ class Conversation:
         """Make the history one of these turns."""
         self._turns = turns
         self._sent = History(self._system, self._dedup)
-        self._label_of = {}
-        self._reader = None
+        self._label_of: dict[bytes, int] = {}
+        self._reader: Reader | None = None  # as far as messages were read; only made where one looks like ours
         for turn in turns:
             self._sent.turn(turn)
             self._learn_labels(turn)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 
 from ..errors import InputError
+from ..forking import after_fork
 from ..types import Namespace, short
 from .conversation import Conversation
 
@@ -46,6 +47,7 @@ class Conversations:
         self._entries: OrderedDict[Key, _Entry] = OrderedDict()  # used longest ago first
         self._characters = 0
         self._lock = threading.Lock()
+        after_fork(self, Conversations._renew)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -101,6 +103,14 @@ class Conversations:
             for key in list(self._entries):
                 if namespace in {None, key[0]} and (name is None or key[1:] == (type(name), name)):
                     self._remove(key)
+
+    def _renew(self) -> None:
+        """In a forked child; whoever changed the map may have been in the middle of it."""
+        self._lock = threading.Lock()
+        self._entries = OrderedDict(dict.items(self._entries))
+        self._characters = sum(entry.characters for entry in self._entries.values())
+        for entry in self._entries.values():
+            entry.making = threading.Lock()
 
     def _used(self, key: Key, conversation: Conversation) -> None:
         """Note that a conversation was used, and how long it is now; what no longer fits goes."""

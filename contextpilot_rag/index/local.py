@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Protocol
 
 from ..errors import SettingsError
+from ..forking import after_fork, was_held
 from ..types import Alignment, IndexStats, Namespace, Request, Usage
 from .align import align, placement_rule
 from .history import HISTORY_REQUESTS
@@ -106,6 +107,7 @@ class LocalIndex:
         self._lock = threading.Lock()  # for the map above and the counts; never held while a tree is searched
         self._rules: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
+        after_fork(self, LocalIndex._renew)
 
     def align(self, request: Request) -> Alignment:
         """Choose an order for the request and take it as sent."""
@@ -231,6 +233,19 @@ class LocalIndex:
             share = self._shares.get(namespace)
         if share is not None:
             yield from locked(share, dump_tree(share.tree))
+
+    def _renew(self) -> None:
+        """In a forked child. A tree that a thread was working on may be half of one and half of another: it is dropped.
+
+        The engine's cache is as it was, so a little of it is not found at first.
+        """
+        self._lock = threading.Lock()
+        self._shares = OrderedDict(dict.items(self._shares))  # which may have been in the middle of a change, too
+        for namespace, share in list(self._shares.items()):
+            if was_held(share.lock):
+                self._shares.pop(namespace).dropped = True
+            share.lock = threading.Lock()
+        self._blocks = sum(share.size for share in self._shares.values())
 
     def _take(self, alignment: Alignment, share: Share) -> None:
         """Take a request as sent, count it, and make room. The share's lock is held."""
