@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from .errors import SettingsError
 from .index.local import LocalIndex
@@ -59,6 +59,9 @@ class AlignmentWindow:
     A request is given its order when its turn comes: when more wait than the window is wide, or when it has waited long
     enough. At the end of the ``async with`` all that still wait get their turn.
 
+    Where the index is elsewhere, turns follow each other's answers, since each one's order depends on those before it;
+    but who has waited long enough waits for no answer of another's.
+
     Args:
         pilot: decides the orders.
         size: how many wait before one has to go.
@@ -83,7 +86,8 @@ class AlignmentWindow:
         self._timer: asyncio.TimerHandle | None = None
         self._elsewhere = elsewhere
         self._recent = LocalIndex(max_blocks=_RECENT_BLOCKS, max_namespaces=_RECENT_NAMESPACES)
-        self._releasing: asyncio.Task[None] | None = None
+        self._releasing: set[asyncio.Task[None]] = set()
+        self._predicting: set[asyncio.Task[int]] = set()
         self._leaving = False
 
     async def __aenter__(self) -> AlignmentWindow:
@@ -93,8 +97,8 @@ class AlignmentWindow:
     async def __aexit__(self, *_: object) -> None:
         self._leaving = True
         self._go()
-        if self._releasing is not None:
-            await asyncio.shield(self._releasing)  # who is cancelled here leaves nobody waiting
+        while self._releasing or self._predicting:  # who is cancelled here leaves nobody waiting
+            await asyncio.wait({*self._releasing, *self._predicting})
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -114,10 +118,11 @@ class AlignmentWindow:
     ) -> AlignedPrompt:
         """As `ContextPilot.align`, after waiting for this request's turn. Who is cancelled gives up the turn."""
         prepared = self._pilot.prepare(blocks, question, namespace=namespace, key=key, **options)
-        cached = 0 if self._elsewhere is None else await self._elsewhere.apredict(prepared)
         loop = asyncio.get_running_loop()
-        turn = _Turn(prepared, loop.create_future(), cached)
-        self._window.add(turn, loop.time())
+        turn, came = _Turn(prepared, loop.create_future()), loop.time()
+        if self._elsewhere is not None and self._window.size > 1 and self._window.max_wait:
+            await self._predicted(turn, self._elsewhere)
+        self._window.add(turn, came)
         self._go()
         try:
             return await turn.future
@@ -131,10 +136,14 @@ class AlignmentWindow:
         if self._elsewhere is None:
             while self._somebody_goes():
                 self._release()
-        elif self._releasing is None and self._somebody_goes():
-            self._releasing = loop.create_task(self._release_elsewhere(self._elsewhere))
+        else:
+            while self._somebody_is_due() or (not self._releasing and self._somebody_goes()):
+                self._release_elsewhere(self._elsewhere)
         due = self._window.due_at()
-        if due is not None and self._timer is None and self._releasing is None:
+        if due is not None and self._timer is not None and self._timer.when() > due:
+            self._timer.cancel()
+            self._timer = None
+        if due is not None and self._timer is None:
             self._timer = loop.call_at(due, self._at_due)
 
     def _release(self) -> None:
@@ -146,34 +155,50 @@ class AlignmentWindow:
         except Exception as error:  # noqa: BLE001  it belongs to the one who asked, not to whose arrival triggered it
             turn.future.set_exception(error)
 
-    async def _release_elsewhere(self, elsewhere: AwaitedDecider) -> None:
-        """Release one after another: each one's order depends on those before it."""
-        while self._somebody_goes():
-            turn = self._window.pop(self._cached, self._now())
-            if turn.future.done():
-                continue
-            decided: AlignedPrompt | Exception
-            try:
-                decided = await elsewhere.adecide(turn.prepared)
-                self._recent.sent(decided)
-            except Exception as error:  # noqa: BLE001  it belongs to the one who asked
-                decided = error
-            if turn.future.done():
-                continue
-            if isinstance(decided, Exception):
-                turn.future.set_exception(decided)
-            else:
+    def _release_elsewhere(self, elsewhere: AwaitedDecider) -> None:
+        turn = self._window.pop(self._cached, self._now())
+        if not turn.future.done():
+            self._releasing.add(asyncio.create_task(self._decided(turn, elsewhere)))
+
+    async def _decided(self, turn: _Turn, elsewhere: AwaitedDecider) -> None:
+        """Have an order chosen, hand it over, and let those go who waited for that."""
+        try:
+            decided = await elsewhere.adecide(turn.prepared)
+            self._recent.sent(decided)
+        except Exception as error:  # noqa: BLE001  it belongs to the one who asked
+            if not turn.future.done():
+                turn.future.set_exception(error)
+        else:
+            if not turn.future.done():
                 turn.future.set_result(decided)
-        self._releasing = None
+        finally:
+            turn.future.cancel()  # which does nothing to one that has its answer
+            self._releasing.discard(cast("asyncio.Task[None]", asyncio.current_task()))
         self._go()
+
+    async def _predicted(self, turn: _Turn, elsewhere: AwaitedDecider) -> None:
+        """Ask how much of a request is cached, and wait for that no longer than for its turn."""
+        asked = asyncio.create_task(elsewhere.apredict(turn.prepared))
+        self._predicting.add(asked)
+        asked.add_done_callback(self._predicting.discard)
+        try:
+            await asyncio.wait({asked}, timeout=self._window.max_wait)
+        except asyncio.CancelledError:
+            asked.cancel()
+            raise
+        if asked.done():
+            turn.cached = asked.result()
 
     def _at_due(self) -> None:
         self._timer = None
         self._go()
 
     def _somebody_goes(self) -> bool:
+        return len(self._window) > 0 and (self._leaving or self._window.full or self._somebody_is_due())
+
+    def _somebody_is_due(self) -> bool:
         due = self._window.due_at()
-        return due is not None and (self._leaving or self._window.full or due <= self._now())
+        return due is not None and due <= self._now()
 
     def _cached(self, turn: _Turn) -> int:
         return max(turn.cached, self._recent.predict(turn.prepared.request))

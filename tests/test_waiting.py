@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from contextpilot_rag import AsyncContextPilot
+from contextpilot_rag import AsyncContextPilot, LocalIndex
 from contextpilot_rag.errors import IndexFailed, InvalidBlock, SettingsError
+from contextpilot_rag.waiting import AlignmentWindow
 
 HOT = [f"hot {number} " * 50 for number in range(5)]
 
@@ -104,3 +105,87 @@ async def test_a_broken_index_fails_open_and_raises_only_where_asked_to():
 def test_impossible_windows(arguments):
     with pytest.raises(SettingsError):
         AsyncContextPilot().window(**arguments)
+
+
+class Elsewhere(LocalIndex):
+    """An index that is awaited; its answers come when the test lets them."""
+
+    def __init__(self):
+        super().__init__()
+        self.predicts, self.answers = asyncio.Event(), asyncio.Event()
+        self.predicts.set()
+        self.let_go_at = 0
+        self.asked = self.under_way = self.most = 0
+
+    async def apredict(self, request):
+        await self.predicts.wait()
+        return self.predict(request)
+
+    async def aalign(self, request):
+        self.asked += 1
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        if self.asked >= self.let_go_at:
+            self.answers.set()
+            self.predicts.set()
+        try:
+            await self.answers.wait()
+        finally:
+            self.under_way -= 1
+        return self.align(request)
+
+    async def asent(self, alignment): ...
+
+    async def aobserve(self, alignment, usage): ...
+
+    async def aforget(self, namespace=None): ...
+
+    async def astats(self): ...
+
+
+def waiting_for(index, **window):
+    pilot = AsyncContextPilot(index)
+    return AlignmentWindow(pilot.blocking, elsewhere=pilot.blocking.asker, **window)
+
+
+async def test_who_has_waited_long_enough_waits_for_no_answer_of_anothers():
+    """The index answers nobody before it was asked for all: one after another would wait for ever."""
+    index = Elsewhere()
+    index.let_go_at = 20
+    async with waiting_for(index, size=64, max_wait=0.01) as window:
+        asking = [window.align(cold(number), "?", key=number) for number in range(20)]
+        answers = await asyncio.wait_for(asyncio.gather(*asking), 30)
+    assert [answer.request.key for answer in answers] == list(range(20))
+    assert index.most == 20
+
+
+async def test_nobody_waits_for_a_prediction_longer_than_for_a_turn():
+    index = Elsewhere()
+    index.predicts.clear()
+    index.let_go_at = 3
+    async with waiting_for(index, size=64, max_wait=0.01) as window:
+        asking = [window.align(cold(number), "?", key=number) for number in range(3)]
+        answers = await asyncio.wait_for(asyncio.gather(*asking), 30)
+    assert [answer.request.key for answer in answers] == [0, 1, 2]
+
+
+async def test_whoever_need_not_go_yet_follows_the_answer_before():
+    index = Elsewhere()
+    async with waiting_for(index, size=2, max_wait=3_600) as window:
+        asking = [asyncio.create_task(window.align(cold(number), "?")) for number in range(9)]
+        await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.gather(*asking)
+    assert (index.asked, index.most) == (9, 1)
+
+
+async def test_who_is_cancelled_keeps_nobody_from_going():
+    index = Elsewhere()
+    index.let_go_at = 3
+    async with waiting_for(index, size=2, max_wait=0.01) as window:
+        gone, *others = (asyncio.create_task(window.align(cold(number), "?")) for number in range(3))
+        while not index.asked:  # noqa: ASYNC110  two turns of the loop
+            await asyncio.sleep(0)
+        gone.cancel()
+        assert len(await asyncio.wait_for(asyncio.gather(*others), 30)) == 2
+    assert gone.cancelled()
+    assert len(window) == 0

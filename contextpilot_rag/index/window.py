@@ -66,8 +66,17 @@ class Window(Generic[Item]):
         return len(self._waiting) >= self.size
 
     def add(self, item: Item, now: float = 0.0) -> None:
-        """Let a request wait."""
-        self._waiting.append(_Waiting(item, now))
+        """Let a request wait.
+
+        Args:
+            item: the request.
+            now: when it came. If others came later and were let in before it, what overtook them overtook it.
+        """
+        place = len(self._waiting)
+        while place and self._waiting[place - 1].since > now:
+            place -= 1
+        overtaken = self._waiting[place].overtaken if place < len(self._waiting) else 0
+        self._waiting.insert(place, _Waiting(item, now, overtaken))
 
     def discard(self, item: Item) -> None:
         """Let a request go without its turn, if it waits; it was given up, so it overtakes nobody."""

@@ -40,6 +40,17 @@ def test_nobody_waits_longer_than_allowed():
     assert Window(1).due_at() is None
 
 
+def test_who_comes_in_late_has_waited_since_it_came():
+    window = Window(size=9, max_overtaken=2, max_wait=1.0)
+    for item in ((0, "second"), (9, "rich"), (8, "rich, too")):
+        window.add(item, now=0.5)
+    assert [window.pop(lambda item: item[0])[1] for _ in range(2)] == ["rich", "rich, too"]
+    window.add((5, "first"), now=0.1)
+    assert window.due_at() == 1.1
+    window.add((7, "last"), now=0.6)
+    assert [window.pop(lambda item: item[0])[1] for _ in range(3)] == ["first", "second", "last"]
+
+
 def test_full_at_its_size():
     window = Window(size=1)
     assert not window.full
