@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
-from .problems import Malformed, TooLarge, TooSlow
+from .problems import Malformed, Rejected, TooLarge, TooSlow
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Result = TypeVar("Result")
 
 
 class ClientGoneError(Exception):
@@ -56,6 +57,28 @@ async def read(receive: Receive, length: int | None, most: int, seconds: float) 
     if length is not None and len(body) != length:
         raise Malformed("the body is shorter than its Content-Length")
     return body
+
+
+async def while_there(receive: Receive, work: Awaitable[Result]) -> Result:
+    """Do work that takes long, for as long as the client is there; the whole body was read.
+
+    Raises:
+        ClientGoneError: it is not; the work was cancelled.
+        Rejected: it closed its side of the connection, which is all that is heard of most that are gone; so, too.
+    """
+    working = asyncio.ensure_future(work)
+    listening = asyncio.ensure_future(receive())  # nothing comes any more, until the client goes
+    try:
+        await asyncio.wait({working, listening}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            if listening.result()["type"] == "http.disconnect":
+                raise ClientGoneError
+            raise Rejected("the connection was closed on the client's side before there was an answer")
+        return await working
+    finally:
+        working.cancel()
+        listening.cancel()
+        await asyncio.wait({working, listening})
 
 
 async def linger(receive: Receive, most: int, seconds: float) -> None:

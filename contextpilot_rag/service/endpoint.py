@@ -9,7 +9,7 @@ import msgspec
 
 from .audit import audit
 from .auth import Caller
-from .body import Receive, read
+from .body import Receive, read, while_there
 from .decoding import decode
 from .heads import check_json, length_of
 from .hub import Hub, State
@@ -66,7 +66,8 @@ class Endpoint:
         try:
             raw = await read(receive, length, self._most, hub.settings.body_seconds)
             body = await self._decoded(raw)
-            return await operation.handler(Call(hub, caller, body, raw, path, given))
+            answering = operation.handler(Call(hub, caller, body, raw, path, given))
+            return await (while_there(receive, answering) if operation.long else answering)
         finally:
             hub.loads.give_back(caller.tenant, size, long=operation.long)
 

@@ -14,7 +14,7 @@ from typing import cast
 import httptools
 import msgspec
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from ..remote.wire import Problem
@@ -25,6 +25,7 @@ MAX_HEAD = 32 * 2**10  # bytes of a request's head
 MAX_URL = 24 * 2**10  # the longest names of a namespace and a conversation, in the longest encoding
 _PIPELINE = 100  # requests that wait for the one before them; uvicorn reads on and on
 _FRAMING = 8  # bytes of a chunked body's framing for each byte of it; one-byte chunks have five
+_END_SECONDS = 0.05  # until it is looked again whether a body was read
 _FLUSH_SECONDS = 5.0  # how long a closed connection may take to be read to its end
 _GRACE_SECONDS = 5.0  # the app says first that a body is late; this ends connections where it has answered already
 
@@ -83,7 +84,17 @@ class Connection(HttpToolsProtocol):
         if not waits or self.scheme == "https":
             return False
         self.cycle.keep_alive = False
+        self._tell_end(self.cycle)
         return True
+
+    def _tell_end(self, cycle: RequestResponseCycle) -> None:
+        """Once the body was read, `receive` returns again: who works long on a request wants to know."""
+        if cycle.response_complete or cycle.disconnected:
+            return
+        if cycle.message_event.is_set():  # it was not read yet
+            self.loop.call_later(_END_SECONDS, self._tell_end, cycle)
+        else:
+            cycle.message_event.set()
 
     def data_received(self, data: bytes) -> None:
         """Some of a request, or several."""

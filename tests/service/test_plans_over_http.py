@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from contextpilot_rag.remote.wire_plan import JobOut, JobsOut, PlanOut
 from contextpilot_rag.service import plan_routes
 
 from .harness import Reply, Running, process, serving
-from .plan_batches import batch, body, children, endless, lives, soon
+from .plan_batches import SECONDS, batch, body, children, endless, lives, soon
 
 
 def begin(service: Running, given: Any = None) -> str:
@@ -86,6 +87,21 @@ def test_no_process_outlives_a_service_that_is_killed(tmp_path, running):
         assert len(pids) == (1 if running else 2)
         service.stop(signal.SIGKILL)
         soon(lambda: not any(map(lives, pids)))
+
+
+def test_plans_of_clients_that_went_away_are_none(tmp_path):
+    with process(tmp_path, "--tenant-plans", "3") as service:
+        given = body(endless())
+        head = b"POST /v1/plan HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        for _ in range(3):
+            with socket.create_connection(("127.0.0.1", service.port), timeout=SECONDS) as connection:
+                connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(given) + given)
+                soon(lambda: children(service.popen.pid))  # it is being checked
+            soon(lambda: not children(service.popen.pid))
+        for _ in range(3):
+            with socket.create_connection(("127.0.0.1", service.port), timeout=SECONDS) as connection:
+                connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(given) + given)
+        soon(lambda: service.ask("POST", "/v1/plan", given).status == 202)
 
 
 def test_limits_are_problems_that_say_what_to_do():
