@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heappop, heappush
 
 
 class PlacementRule:
@@ -42,13 +43,30 @@ def fit(prefix: Sequence[int], tail: Sequence[int], rule: PlacementRule | None) 
     if rule is None:
         return (*prefix, *tail)
     order = list(prefix)
-    placed = sum(1 << rank for rank in prefix)
-    waiting = list(tail)
-    while waiting:
-        rank = next(rank for rank in waiting if rule.allows(rank, len(order), placed))
-        waiting.remove(rank)
+    size = len(prefix) + len(tail)
+    reach = size if rule.max_displacement is None else rule.max_displacement
+    wanted = dict(zip(tail, range(size), strict=False))  # by rank: where it is wanted, among those that wait
+    coming = iter(sorted(wanted))
+    near: list[tuple[int, int]] = []  # those that are not too far behind, as wanted; some are placed already
+    following, first_open = next(coming, None), 0
+    while wanted:
+        position = len(order)
+        while following is not None and following <= position + reach:
+            if following in wanted:
+                heappush(near, (wanted[following], following))
+            following = next(coming, None)
+        while first_open not in wanted:
+            first_open += 1
+        if position < rule.protect_top:
+            rank = position
+        elif position - first_open >= reach:  # it has no later place
+            rank = first_open
+        else:
+            while near[0][1] not in wanted:
+                heappop(near)
+            rank = near[0][1]
+        del wanted[rank]
         order.append(rank)
-        placed |= 1 << rank
     return tuple(order)
 
 

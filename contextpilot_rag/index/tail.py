@@ -16,6 +16,10 @@ from typing import Protocol
 from ..types import BlockRef
 from .history import History
 
+# Blocks looked at in all steps for one request together: as many as 140 blocks need. What is shared is shared at the
+# front, so what is left of a longer one is sorted once: a request of a thousand blocks would hold up all others.
+_MOST_LOOKED_AT = 10_000
+
 
 class TailPolicy(Protocol):
     """Puts the blocks behind the prefix into an order."""
@@ -128,14 +132,18 @@ class Conditional:
     def arrange(
         self, blocks: Sequence[BlockRef], prefix: Sequence[int], rest: Sequence[int], history: History
     ) -> Sequence[int]:
-        """By expected tokens, one after the other; of equals the better rank first."""
+        """By expected tokens, one after the other, in a long rest as many as there is time for; then all that are left.
+
+        Of equals the better rank comes first.
+        """
         alike = history.everyone
         for rank in prefix:
             alike &= history.bits(blocks[rank].key)
         size = len(blocks)
         waiting = [(history.bits(blocks[rank].key), 1 - rank / size, blocks[rank].tokens, rank) for rank in rest]
         order: list[int] = []
-        while alike and len(waiting) > 1:
+        left = _MOST_LOOKED_AT - len(waiting)
+        while alike and len(waiting) > 1 and left >= 0:
             weight = self.prior + self.share * alike.bit_count()
             best, most = waiting[0], -1.0
             for candidate in waiting:
@@ -145,8 +153,12 @@ class Conditional:
                     best, most = candidate, expected
             order.append(best[3])
             waiting.remove(best)
+            left -= len(waiting)
             alike &= best[0]
-        if self.prior:  # nobody else had these: only the prior is left
+        if alike:
+            weight = self.prior + self.share * alike.bit_count()
+            waiting.sort(key=lambda one: -((alike & one[0]).bit_count() + weight * one[1]) * one[2])
+        elif self.prior:  # nobody else had these: only the prior is left
             waiting.sort(key=lambda candidate: -candidate[1] * candidate[2])
         order.extend(candidate[3] for candidate in waiting)
         return order

@@ -6,6 +6,7 @@ import asyncio
 import time
 
 _SLICE_SECONDS = 0.001
+_LONG_SECONDS = 0.005  # a slice of so long is followed by a rest as long: others need more than one turn for an answer
 
 
 class Turns:
@@ -16,6 +17,7 @@ class Turns:
 
     async def next(self) -> None:
         """Between two pieces of work: others have their turn, if it is time."""
-        if time.perf_counter() - self._since > _SLICE_SECONDS:
-            await asyncio.sleep(0)
+        took = time.perf_counter() - self._since
+        if took > _SLICE_SECONDS:
+            await asyncio.sleep(took if took > _LONG_SECONDS else 0)
             self._since = time.perf_counter()
