@@ -100,6 +100,17 @@ class Service:
                 self._tell_forgotten("", Namespace(corpus=corpus))
         self.sharing = sharing
 
+    def forget_shared(self, namespace: Namespace) -> int:
+        """Drop what is known of a namespace of a corpus that tenants share, whoever they are. Returns how many."""
+        pool = self._shared.get(namespace.corpus)
+        if pool is None:
+            return 0
+        before = pool.index.stats().namespaces
+        pool.index.forget(namespace)
+        for member in self.sharing.get(namespace.corpus, ()):
+            self._tell_forgotten(member, namespace)
+        return before - pool.index.stats().namespaces
+
     def drop(self, names: Sequence[str]) -> None:
         """Forget tenants that are no more."""
         for name in names:

@@ -81,6 +81,8 @@ async def _forget(call: Call[None]) -> wire.Forgotten:
     try:
         told = replace(namespace, head=call.query.get("head", ""))
         gone = call.tenant.forget(told, operator=call.caller.operator)
+        if call.caller.operator:  # whether it shares the corpus or not
+            gone += call.hub.service.forget_shared(told)
     except Forbidden:
         audit("namespace forgotten", call.caller, namespace=name_of(namespace), result="refused")
         raise
@@ -169,7 +171,8 @@ OPERATIONS = (
     ),
     _forgetting(
         "/v1/namespaces/{namespace}",
-        "Forget what is believed to be cached for a namespace, under any head or the one given.",
+        "Forget what is believed to be cached for a namespace, under any head or the one given. Of a corpus that "
+        "tenants share, an operator may.",
         _forget,
         Rejected,
         Forbidden,
