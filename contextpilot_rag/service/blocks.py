@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -60,7 +61,7 @@ def distinct(blocks: Sequence[BlockIn], limits: ServiceSettings) -> Distinct:
 
 
 def _key(block: BlockIn, position: int, max_id: int) -> Hashable:
-    """Who it is: a hash as bytes, or an id as text; the two never meet."""
+    """Who it is: a hash as bytes, or an id as text, a long one as more bytes than hashes have; they never meet."""
     if block.id is not None and len(block.id) > max_id:
         raise TooLarge(f"blocks[{position}]: an id of {len(block.id)} characters; at most {max_id} are taken")
     if block.hash is not None:
@@ -69,7 +70,13 @@ def _key(block: BlockIn, position: int, max_id: int) -> Hashable:
         return block_key(normal(block.text))
     if block.id is None:
         raise Unusable(f"blocks[{position}]: give an id, a hash or a text")
-    return block.id if len(block.id) <= _LONGEST_KEY else block_key(f"id {block.id}")
+    return block.id if len(block.id) <= _LONGEST_KEY else _key_of_id(block.id)
+
+
+def _key_of_id(name: str) -> bytes:
+    """Longer than the key of any text, and than any hash that may be given: so it is nobody else's."""
+    raw = name.encode("utf-8", "surrogatepass")
+    return b"id:" + hashlib.blake2b(raw, digest_size=32, person=b"id").digest()
 
 
 def _tokens(block: BlockIn, position: int) -> int:
