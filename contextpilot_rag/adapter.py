@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from .async_pilot import AsyncContextPilot
 from .conversation import Conversation, TurnPrompt
@@ -27,7 +27,7 @@ from .prompt.escape import escape
 from .prompt.prompt import AlignedPrompt
 from .prompt.render import Message, render_block
 from .settings import RequestOptions
-from .types import Block, Namespace, Usage
+from .types import Block, Namespace, Rule, Usage
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -163,6 +163,50 @@ class Adapter:
                 return self._report(prompt, usage)
         return None
 
+    async def aextra_body(
+        self, namespace: Namespace | str | None = None, prompt: AlignedPrompt | None = None
+    ) -> dict[str, Any]:
+        """As `extra_body`, awaiting an index that is elsewhere."""
+        if _failed(prompt):
+            return prompt.extra_body
+        return await self._async.extra_body(self.namespace if namespace is None else namespace)
+
+    def extra_body(
+        self, namespace: Namespace | str | None = None, prompt: AlignedPrompt | None = None
+    ) -> dict[str, Any]:
+        """What a request carries as ``extra_body``: its namespace's ``cache_salt``, if it has one.
+
+        Args:
+            namespace: None: the adapter's.
+            prompt: the request's, if there is one. Where its order was asked for in vain, the index is not asked again.
+
+        Raises:
+            SettingsError: a namespace that is none.
+            IndexFailed: the index did not say, and ``on_error="raise"`` was asked for.
+        """
+        if _failed(prompt):
+            return prompt.extra_body
+        return self.pilot.extra_body(self.namespace if namespace is None else namespace)
+
+    def report(self, prompt: AlignedPrompt, response: object) -> Usage | None:
+        """Learn from an engine's report on a prompt of ours, as `ContextPilot.observe`.
+
+        In an event loop, an index that is elsewhere is told of it in a thread, and what fails there is only counted.
+
+        Args:
+            prompt: what `arrange` or `turn` gave.
+            response: as `ContextPilot.observe` takes it.
+
+        Returns:
+            What was reported, or None if nothing was.
+        """
+        usage = usage_of(response)
+        return None if usage is None else self._report(prompt, usage)
+
+    async def areport(self, prompt: AlignedPrompt, response: object) -> Usage | None:
+        """As `report`, awaiting an index that is elsewhere."""
+        return await self._async.observe(prompt, response)
+
     @property
     def failures(self) -> int:
         """How often something failed, and the framework's own result was used."""
@@ -263,6 +307,10 @@ def labelled(number: int, text: str) -> str:
     '[2] Slices count from zero.'
     """
     return render_block(number, text)
+
+
+def _failed(prompt: AlignedPrompt | None) -> TypeGuard[AlignedPrompt]:
+    return prompt is not None and prompt.rule is Rule.FAILED_OPEN
 
 
 def _by_position(texts: Sequence[str]) -> list[Block]:

@@ -190,6 +190,22 @@ class Asker:
                 return salt
         return salting.cache_salt(namespace, own)
 
+    async def asalt(self, namespace: Namespace) -> str | None:
+        """As `salt`, asking an index that derives salts itself, if it has not said yet."""
+        if not callable(getattr(self.index, "cache_salt", None)):
+            return self.salt(namespace)
+        asked = getattr(self.index, "acache_salt", None)
+        if not callable(asked):
+            return await apart(self.index, self.salt, namespace, ask=True)
+        own = cache_salt(namespace, self._salt_secret)
+        try:
+            salt: str | None = await asked(namespace, own)
+        except Exception as error:  # noqa: BLE001  fails open
+            self.failures.fail(error, "salt")
+            return self.salt(namespace)
+        self.failures.answered("salt")
+        return salt
+
     def believed(self, index: ContextIndex | None) -> Callable[[Namespace], PrefixTree | None] | None:
         """What an index believes to be cached, for a plan; one that fails is not asked for the next namespace."""
         if index is None:

@@ -189,6 +189,12 @@ class AsyncContextPilot:
         """As `ContextPilot.observe`."""
         return await self._pilot.aobserve(alignment, response)
 
+    async def extra_body(self, namespace: Namespace | str | None = None) -> dict[str, Any]:
+        """As `ContextPilot.extra_body`."""
+        space = self._pilot.prepare((), namespace=namespace).request.namespace
+        salt = await self._pilot.asker.asalt(space)
+        return {} if salt is None else {"cache_salt": salt}
+
     async def forget(self, namespace: Namespace | str | None = None, *, conversations: bool = False) -> None:
         """As `ContextPilot.forget`; it raises where a service is gone."""
         index = asking.awaited(self._pilot.index)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 
 import pytest
@@ -242,3 +243,88 @@ def test_the_hint_of_an_order(order):
 def test_labelled_is_what_the_renderer_writes(text):
     prompt = ContextPilot().align([text])
     assert prompt.user_message == f"<documents>\n{labelled(1, text)}\n</documents>"
+
+
+class Watched(LocalIndex):
+    """An index that is elsewhere, of which no call may keep an event loop waiting. It fails, if it is asked to."""
+
+    def __init__(self, fails=False):
+        super().__init__()
+        self.fails, self.asked, self.on_loop = fails, [], []
+
+    def __getattribute__(self, name):
+        if name in {"align", "observe"}:
+            object.__getattribute__(self, "note")(name)
+        return super().__getattribute__(name)
+
+    def note(self, name):
+        self.asked.append(name)
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop()
+            self.on_loop.append(name)
+        if self.fails:
+            raise OSError("gone")
+
+    def cache_salt(self, namespace, otherwise, *, ask=False):
+        if ask:
+            self.note("salt")
+        return f"salt of {namespace.tenant}"
+
+
+class Elsewhere:
+    """It is no LocalIndex, so it is one that has to be waited for."""
+
+    def __init__(self, fails=False):
+        self.watched = Watched(fails)
+
+    def __getattr__(self, name):
+        return getattr(self.watched, name)
+
+    def align(self, request):
+        return self.watched.align(request)
+
+    def cache_salt(self, *given, **options):
+        return self.watched.cache_salt(*given, **options)
+
+
+class Awaited(Elsewhere):
+    """The same, with a salt that can be awaited."""
+
+    async def acache_salt(self, namespace, otherwise):
+        self.watched.asked.append("salt")
+        if self.watched.fails:
+            raise OSError("gone")
+        return f"salt of {namespace.tenant}"
+
+
+@pytest.mark.parametrize("kind", [Elsewhere, Awaited])
+@pytest.mark.parametrize("fails", [False, True])
+async def test_an_event_loop_waits_for_no_index(kind, fails):
+    index = kind(fails)
+    adapter = Adapter(index, namespace="acme")
+    prompt = await adapter.aarrange(LONG, "?")
+    talk = adapter.pilot.conversation("c1", namespace="acme")
+    await adapter.aturn(talk, LONG, "?")
+    assert await adapter.aextra_body() == {"cache_salt": "salt of acme"}
+    assert await adapter.aextra_body("other") == {"cache_salt": "salt of other"}
+    assert await AsyncContextPilot.around(adapter.pilot).extra_body("x") == {"cache_salt": "salt of x"}
+    assert await adapter.areport(prompt, report(5)) == Usage(1000, 5)
+    assert adapter.report(prompt, report(6)) == Usage(1000, 6)
+    await asyncio.get_running_loop().shutdown_default_executor()
+    assert index.watched.on_loop == []
+    assert sorted(index.watched.asked) == ["align"] * 2 + ["observe"] * 2 + ["salt"] * 3
+    assert adapter.failures == 7 * fails
+
+
+async def test_who_was_asked_for_an_order_in_vain_is_not_asked_for_the_salt():
+    index = Elsewhere(fails=True)
+    adapter = Adapter(index, namespace="acme")
+    prompt = await adapter.aarrange(LONG, "?")
+    assert await adapter.aextra_body(None, prompt) == adapter.extra_body(None, prompt) == {"cache_salt": "salt of acme"}
+    assert index.watched.asked == ["align"]
+
+
+async def test_a_salt_that_is_not_told_is_raised_where_it_is_asked_for():
+    for kind in (Elsewhere, Awaited):
+        with pytest.raises(IndexFailed):
+            await AsyncContextPilot(kind(fails=True), on_error="raise").extra_body()

@@ -129,7 +129,7 @@ def test_children_work_that_were_forked_while_threads_worked():
             pilot.conversation(numbers.randrange(3)).align(chosen)
             pilot.align(chosen, namespace=str(numbers.randrange(5)))
 
-    def work_on() -> bool:
+    def work_on() -> object:
         for space in range(5):
             pilot.align(TEXTS, namespace=str(space))
             assert set(pilot.align(TEXTS[::-1], namespace=str(space)).order) == {0, 1, 2, 3}

@@ -249,15 +249,18 @@ class RemoteIndex:
             IndexFailed, InputError: it was asked, and there is no answer that can be used.
         """
         own = self._own()
-        name = _salt_of(namespace)
-        known = own.salts.get(name)
+        known = own.salts.get(_salt_of(namespace))
         if known is None and ask:
-            known = own.calls.ask(questions.salt(namespace))
-            if known is not None:
-                own.salts.put(name, known)
-        if known is not None and (known[0] is not None or not self._key):
-            return known[0]
-        return secret_salt(b"client fallback salt v1", name, self._key) if self._key else otherwise
+            known = _noted_salt(own, namespace, own.calls.ask(questions.salt(namespace)))
+        return self._salt(namespace, known, otherwise)
+
+    async def acache_salt(self, namespace: Namespace, otherwise: str | None) -> str | None:
+        """As `cache_salt`, asking the service if it is not known yet."""
+        own = self._own()
+        known = own.salts.get(_salt_of(namespace))
+        if known is None:
+            known = _noted_salt(own, namespace, await own.calls.aask(questions.salt(namespace)))
+        return self._salt(namespace, known, otherwise)
 
     def close(self) -> None:
         """End the connections. The index can still be used: it makes new ones."""
@@ -271,6 +274,11 @@ class RemoteIndex:
         alignment, salt = answer
         own.salts.put(_salt_of(request.namespace), (salt,))
         return alignment
+
+    def _salt(self, namespace: Namespace, known: tuple[str | None] | None, otherwise: str | None) -> str | None:
+        if known is not None and (known[0] is not None or not self._key):
+            return known[0]
+        return secret_salt(b"client fallback salt v1", _salt_of(namespace), self._key) if self._key else otherwise
 
     def _own(self) -> _Own:
         """What is this process's own, made when it first asks."""
@@ -313,6 +321,12 @@ def _ticket(own: _Own, alignment: Alignment) -> str | None:
 
 def _salt_of(namespace: Namespace) -> _SaltOf:
     return namespace.tenant, namespace.model, namespace.corpus
+
+
+def _noted_salt(own: _Own, namespace: Namespace, salt: tuple[str | None] | None) -> tuple[str | None] | None:
+    if salt is not None:
+        own.salts.put(_salt_of(namespace), salt)
+    return salt
 
 
 def _forget_salt(own: _Own, namespace: Namespace | None) -> None:
