@@ -24,7 +24,13 @@ class Gathered:
         self._head = b""
 
     def write(self, data: bytes) -> None:
-        """A head, or what follows one."""
+        """A head, or what follows one. Once the connection is closed it is dropped, as nobody reads it.
+
+        uvicorn does so for a connection's last request only.
+        """
+        if self._transport.is_closing():
+            self._head = b""
+            return
         if self._head:
             data, self._head = self._head + data, b""
         elif data.endswith(_END) and data.startswith(_BEGIN) and not data.startswith(_CONTINUE):
@@ -35,8 +41,7 @@ class Gathered:
     def flush(self) -> None:
         """The answer is complete: write what is kept."""
         if self._head:
-            head, self._head = self._head, b""
-            self._write(head)
+            self.write(b"")
 
     def close(self) -> None:
         """Write what is kept, and close."""

@@ -1,8 +1,12 @@
 """An answer's head and body leave together; whatever else is written, at once."""
 
 import asyncio
+import logging
 import socket
+import time
 from typing import cast
+
+import pytest
 
 from contextpilot_rag.service.gathered import Gathered
 from tests.service.harness import SECONDS, serving
@@ -20,6 +24,9 @@ class Written:
 
     def close(self) -> None:
         self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
 
     def get_write_buffer_size(self) -> int:
         return 7
@@ -60,6 +67,33 @@ def test_what_is_no_head_is_not_kept() -> None:
     transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     transport.write(b"0\r\n\r\n")
     assert written.packets == [b"HTTP/1.1 100 Continue\r\n\r\n", b"0\r\n\r\n"]
+
+
+def test_what_nobody_reads_is_dropped() -> None:
+    written = Written()
+    transport = Gathered(cast("asyncio.Transport", written))
+    transport.write(HEAD)
+    written.closed = True
+    transport.write(b"{}")
+    transport.write(HEAD)
+    transport.flush()
+    transport.close()
+    assert written.packets == []
+
+
+def test_clients_that_read_nothing_and_go_are_no_failures(caplog: pytest.LogCaptureFixture) -> None:
+    ask = b"GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with serving() as service:
+        for _ in range(5):
+            with socket.socket() as connection:
+                connection.settimeout(SECONDS)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+                connection.connect(("127.0.0.1", service.port))
+                connection.sendall(ask * 60)
+                connection.recv(1)
+                time.sleep(0.2)  # until no more can be written
+        assert service.ask("GET", "/healthz").status == 200
+    assert [record.getMessage() for record in caplog.records if record.levelno > logging.INFO] == []
 
 
 def test_closing_writes_what_is_kept_once() -> None:
