@@ -17,8 +17,8 @@ class Late(Lost):
     """No answer came in time."""
 
 
-class Queued(Late):
-    """No answer came in time, but most of that went by before the service could be asked: it may well be healthy."""
+class Busy(Late):
+    """No answer came in time, but there was too much of our own at a time, and the service may well be healthy."""
 
 
 class Full(Lost):
@@ -94,8 +94,7 @@ class Deadline:
         if self.turn is None:
             self.turn = time.monotonic()
 
-    def missed(self) -> Lost:
-        """Why it was not in time."""
-        if self.turn is None:
-            return Full()
-        return Queued() if self.turn - self.began > self.at - self.turn else Late()
+    @property
+    def waited(self) -> bool:
+        """Whether most of the time went by before the service could be asked."""
+        return self.turn is None or self.turn - self.began > self.at - self.turn

@@ -22,7 +22,7 @@ import anyio
 import httpcore
 
 from .asks import Deadline
-from .line import NO_ADDRESS, READ_MOST, usable
+from .line import NO_ADDRESS, READ_MOST, readable, usable
 from .lookup import Found
 from .told import Told
 
@@ -102,6 +102,8 @@ class AsyncLine(Told, httpcore.AsyncNetworkStream):
 
     def close(self) -> None:
         """End it; there is nothing to wait for."""
+        if not self.answered and self._tls is None:
+            self.unread = self.unread or readable(self._wire.sock)
         self._wire.sock.close()
 
     @property

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from ..errors import IndexFailed, IndexRefused, IndexUnreachable
-from .asks import Ask, Full, Late, Lost, Queued, Reply
+from .asks import Ask, Busy, Full, Late, Lost, Reply
 from .breaker import Breaker, Leave
 from .questions import Question
 from .wire import Problem
@@ -126,7 +126,7 @@ class _Attempt:
             breaker.asked_for_rest(leave, _REST if error.retry_after is None else error.retry_after)
         elif isinstance(error, IndexRefused) and 400 <= error.status < 500:
             breaker.succeeded(leave)  # it is there; the request is at fault
-        elif isinstance(error, IndexFailed | Lost) and not isinstance(error, Full | Queued):
+        elif isinstance(error, IndexFailed | Lost) and not isinstance(error, Busy | Full):
             breaker.failed(leave)
             if breaker.is_open:
                 self._calls.transport.close()  # whoever tries again makes a new connection

@@ -93,6 +93,8 @@ class Line(Told, httpcore.NetworkStream):
 
     def close(self) -> None:
         """End it."""
+        if not self.answered and not isinstance(self._sock, ssl.SSLSocket):  # of TLS nobody knows what it is that came
+            self.unread = self.unread or readable(self._sock)
         self._sock.close()
 
     @property
@@ -103,10 +105,15 @@ class Line(Told, httpcore.NetworkStream):
 
 def usable(sock: socket.socket) -> bool:
     """Whether nothing is there to be read on an idle connection."""
+    return sock.fileno() >= 0 and not readable(sock)
+
+
+def readable(sock: socket.socket) -> bool:
+    """Whether something is there to be read; not where it is closed."""
     if sock.fileno() < 0:
         return False
     if hasattr(select, "poll"):
         poll = select.poll()
         poll.register(sock, select.POLLIN)
-        return not poll.poll(0)
-    return not select.select([sock], [], [], 0)[0]
+        return bool(poll.poll(0))
+    return bool(select.select([sock], [], [], 0)[0])

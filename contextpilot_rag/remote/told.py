@@ -10,6 +10,7 @@ class Told:
 
     def __init__(self) -> None:
         self.answered = False  # whether anything came since the last request began
+        self.unread = False  # whether an answer had come when it was closed, and nothing of it was read
         self.used: float | None = None  # when it was last of use; None: it is new
         self._room = self._most = 0
 

@@ -18,7 +18,7 @@ import httpcore
 
 from ..errors import IndexFailed, IndexRefused
 from .address import Address
-from .asks import Ask, Deadline, Late, Lost, Reply
+from .asks import Ask, Busy, Deadline, Full, Late, Lost, Reply
 from .async_line import AsyncLine
 from .hint import scheme_hint
 from .line import Line
@@ -62,6 +62,7 @@ class Transport:
         self._origin = httpcore.Origin(address.scheme.encode(), address.host.encode(), address.port)
         self._idle: list[Pair] = []
         self._idle_async: list[AsyncPair] = []
+        self._heard = 0.0  # when an answer was last there
         self._turns = Turns(connections)
         self._loop_turns = LoopTurns(connections)
 
@@ -118,11 +119,17 @@ class Transport:
 
     def _missed(self, deadline: Deadline) -> Lost:
         """Why a call was not in time. If a kept connection gave no sign of life, those kept longer are given up."""
+        if deadline.turn is None:
+            return Full()
         line = deadline.line
+        if line is not None and line.unread:
+            self._heard = time.monotonic()
+        if deadline.waited or self._heard > deadline.began:
+            return Busy()
         if line is not None and line.used is not None and not line.answered:
             _close_older(self._idle, deadline.began)
             _close_older(self._idle_async, deadline.began)
-        return deadline.missed()
+        return Late()
 
     def _asked(self, ask: Ask, request: httpcore.Request, deadline: Deadline, read: Callable[[Reply], T]) -> T:
         fresh = ask.fresh
@@ -156,6 +163,8 @@ class Transport:
             response.close()
             return body.result(response, read)
         finally:
+            if body.of_use:
+                self._heard = time.monotonic()
             if body.of_use and _in_step(pair) and len(self._idle) < self._connections:
                 self._idle.append(pair)
             else:
@@ -195,6 +204,8 @@ class Transport:
             await response.aclose()
             return body.result(response, read)
         finally:
+            if body.of_use:
+                self._heard = time.monotonic()
             if body.of_use and _in_step(pair) and len(self._idle_async) < self._connections:
                 self._idle_async.append(pair)
             else:

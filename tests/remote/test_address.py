@@ -58,6 +58,30 @@ def test_a_password_in_an_address_is_refused_and_not_shown():
     assert KEY not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"http://me:{KEY}@index:99999",
+        f"http://me:{KEY}@[::1",
+        f"htps://me:{KEY}@index",
+        f"me:{KEY}@index",
+        f"http://me:{KEY}@",
+        f"http://me:{KEY}@in dex",
+    ],
+)
+def test_a_password_in_an_address_that_is_none_is_not_shown(address):
+    for make in (RemoteIndex, ContextPilot):
+        with pytest.raises(SettingsError) as raised:
+            make(address)
+        assert KEY not in str(raised.value)
+
+
+@pytest.mark.parametrize("address", [5, None, b"http://index"])
+def test_an_address_is_a_text(address):
+    with pytest.raises(SettingsError, match="must be a text"):
+        RemoteIndex(address)
+
+
 @pytest.mark.parametrize("key", ["two words", "line\n", "clé", "tab\t", b"bytes", 5])
 def test_keys_that_cannot_be_sent_are_refused_and_not_shown(key):
     with pytest.raises(SettingsError, match="api_key must be plain ASCII") as raised:
@@ -80,6 +104,7 @@ def test_keys_that_cannot_be_sent_are_refused_and_not_shown(key):
         {"connections": 0},
         {"connections": 1.5},
         {"verify": True},
+        {"verify": ""},
         {"verify": False},
         {"verify": "/no/such/file"},
     ],

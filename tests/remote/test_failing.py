@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from contextpilot_rag import Alignment, BlockRef, ContextPilot, Namespace, RemoteIndex, Request, Usage
+from contextpilot_rag import Alignment, BlockRef, ContextPilot, Namespace, OrderBudget, RemoteIndex, Request, Usage
 from contextpilot_rag.errors import IndexFailed, IndexRefused, IndexUnreachable, InputError
 from contextpilot_rag.remote import calls
 from tests.remote.stub import Asked, Stub, always, honest, honestly, never, reply, stub
@@ -312,6 +312,38 @@ def test_a_ticket_that_is_not_known_any_more_is_no_failure(awaited):
             else:
                 index.observe(known, Usage(100, 10))
         assert len(service.asked) == 8
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "answer",
+    [
+        reply(b"<html>hotel wifi</html>"),
+        reply({"some": "other service"}),
+        reply(b"no", "404 Not Found"),
+        reply(GONE, "404 Not Found"),
+    ],
+    ids=["html", "other", "no path", "own"],
+)
+def test_what_was_not_forgotten_is_not_taken_as_forgotten(answer, awaited):
+    with against(always(answer)) as (_, index), pytest.raises(IndexFailed):
+        asyncio.run(index.aforget(Namespace("acme"))) if awaited else index.forget(Namespace("acme"))
+
+
+def test_a_404_of_something_else_is_a_failure():
+    with against(always(reply({"title": "Not Found", "status": 404}, "404 Not Found"))) as (_, index):
+        with pytest.raises(IndexRefused, match="404"):
+            index.observe(Alignment(REQUEST, (0, 1), ticket="A" * 22), Usage(100, 10))
+        with pytest.raises(IndexRefused, match="404"):
+            index.tree(Namespace("acme"))
+
+
+def test_a_budget_has_no_more_places_than_the_request():
+    request = Request((A, B), budget=OrderBudget("throughput", 0.0, protect_top=70_000, max_displacement=1_000_000))
+    with against(honestly) as (service, index):
+        assert index.align(request).order == (0, 1)
+        assert service.asked[0].json["budget"]["protect_top"] == 2
+        assert service.asked[0].json["budget"]["max_displacement"] == 2
 
 
 def test_what_the_service_was_never_asked_is_not_reported():

@@ -121,7 +121,7 @@ async def test_who_tries_a_service_again_and_is_cancelled_lets_the_next_one_try(
         with pytest.raises(asyncio.CancelledError):
             await probe
         answers.set()
-        index._own().calls._timeout = 20
+        index._own().calls.timeout = 20
         assert (await index.aalign(request)).order == (0,)
         assert not index.left_alone
 
@@ -198,7 +198,7 @@ def test_a_service_that_hangs_costs_the_order_and_nothing_else(tmp_path):
         assert {prompt.order for prompt in prompts} == {(0, 1)}
         assert pilot.failures == 50
         assert pilot.index.left_alone
-        pilot.index._own().calls._timeout = 20
+        pilot.index._own().calls.timeout = 20
         ends = time.monotonic() + SECONDS
         while pilot.align(blocks[::-1]).order == (0, 1) and time.monotonic() < ends:
             time.sleep(0.05)

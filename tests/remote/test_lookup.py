@@ -113,3 +113,39 @@ def test_the_next_address_is_tried(awaited, monkeypatch):
             answer = asyncio.run(index.aalign(REQUEST)) if awaited else index.align(REQUEST)
             assert answer.order == (0,)
         assert "host: index.example\r\n" in service.asked[0].head.lower()
+
+
+@BOTH
+def test_a_machine_without_one_kind_of_address_uses_the_other(awaited, monkeypatch):
+    class NoSix(socket.socket):
+        def __init__(self, family: int = -1, *given: int, **named: int) -> None:
+            if family == socket.AF_INET6:
+                raise OSError(97, "Address family not supported by protocol")
+            super().__init__(family, *given, **named)
+
+    with stub(honestly) as service:
+        port = int(service.address.rpartition(":")[2])
+        six = (socket.AF_INET6, 1, 6, "", ("::1", port, 0, 0))
+        find = lambda *_, **__: [six, (socket.AF_INET, 1, 6, "", ("127.0.0.1", port))]  # noqa: E731
+        monkeypatch.setattr(Lookup.__init__, "__defaults__", (find,))
+        with RemoteIndex("http://index.example", timeout=20) as index, pytest.MonkeyPatch.context() as patched:
+            patched.setattr(socket, "socket", NoSix)
+            answer = asyncio.run(index.aalign(REQUEST)) if awaited else index.align(REQUEST)
+            assert answer.order == (0,)
+
+
+@BOTH
+def test_a_thread_that_cannot_be_started_is_a_failure_and_the_next_call_tries_again(awaited, monkeypatch):
+    def start(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with stub(honestly) as service:
+        found = [(socket.AF_INET, 1, 6, "", ("127.0.0.1", int(service.address.rpartition(":")[2])))]
+        monkeypatch.setattr(Lookup.__init__, "__defaults__", (lambda *_, **__: found,))
+        with RemoteIndex("http://index.example", timeout=20) as index:
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(threading.Thread, "start", start)
+                with pytest.raises(IndexUnreachable, match="can't start new thread"):
+                    asyncio.run(index.aalign(REQUEST)) if awaited else index.align(REQUEST)
+            answer = asyncio.run(index.aalign(REQUEST)) if awaited else index.align(REQUEST)
+            assert answer.order == (0,)

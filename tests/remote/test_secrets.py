@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 
+import pytest
+
 from contextpilot_rag import ContextPilot, RemoteIndex
+from contextpilot_rag.errors import IndexFailed
 from tests.remote.service import any_tenant
 from tests.remote.stub import always, honestly, never, reply, stub
 
@@ -42,3 +45,15 @@ def test_the_key_goes_to_the_service_and_nothing_of_the_callers_names_does():
     assert f"authorization: Bearer {KEY}\r\n" in asked.head
     assert "private" not in asked.head + asked.body.decode()
     assert set(asked.json) <= {"blocks", "ticket", "namespace", "budget"}
+
+
+def test_a_key_that_the_service_repeats_is_not_shown():
+    said = {"title": "No", "status": 401, "detail": "x" * 280 + f"Bearer {KEY} is none of ours"}
+    for answer in (reply(said, "401 Unauthorized"), f"HTTP/1.1 2000 {KEY}\r\n\r\n".encode()):
+        with (
+            stub(always(answer, stays=False)) as service,
+            RemoteIndex(service.address, api_key=KEY, timeout=20) as index,
+        ):
+            with pytest.raises(IndexFailed) as raised:
+                index.stats()
+            assert KEY[:8] not in str(raised.value)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
@@ -53,3 +54,8 @@ def test_a_traces_state_goes_with_it_and_baggage_does_not():
         ]
     finally:
         context_api.detach(token)
+
+
+def test_opentelemetry_that_is_imported_only_by_half_so_far(monkeypatch):
+    monkeypatch.setitem(sys.modules, "opentelemetry.trace", ModuleType("opentelemetry.trace"))
+    assert trace_headers() == []
