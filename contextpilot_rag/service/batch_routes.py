@@ -8,12 +8,26 @@ from __future__ import annotations
 import msgspec
 
 from ..remote import wire
+from .blocks import Distinct
 from .decoding import decode
 from .index_routes import ALIGNED, ALIGNMENT
 from .large import check_count, condensed
 from .operation import Call, Operation
 from .problems import Conflict, Malformed, TooLarge, Unusable
+from .tenant import Tenant
 from .turns import Turns
+
+
+class _Request(msgspec.Struct, gc=False):
+    """A request that was not looked into; what is none is found at once."""
+
+    blocks: msgspec.Raw
+
+
+class _Counted(msgspec.Struct, forbid_unknown_fields=True):
+    """A batch whose requests are counted: so many small ones that they are too many are not all kept first."""
+
+    requests: list[_Request]
 
 
 class _Raw(msgspec.Struct, forbid_unknown_fields=True):
@@ -22,48 +36,56 @@ class _Raw(msgspec.Struct, forbid_unknown_fields=True):
     requests: list[msgspec.Raw]
 
 
+_counted = msgspec.json.Decoder(_Counted)
 _batch = msgspec.json.Decoder(_Raw)
 _request = msgspec.json.Decoder(wire.AlignIn)
 
 
 async def _align(call: Call[None]) -> wire.BatchOut:
-    raws = decode(_batch, call.raw).requests
     most = call.hub.settings.max_batch
-    if len(raws) > most:
-        raise TooLarge(f"{len(raws)} requests; at most {most} are taken")
+    asked = len(decode(_counted, call.raw).requests)
+    if asked > most:
+        raise TooLarge(f"{asked} requests; at most {most} are taken")
+    raws = decode(_batch, call.raw).requests
     if call.hub.rates is not None:
         call.hub.rates.take(call.caller, len(raws), counted=1)  # when it came
-    turns, batches, tenant = Turns(), call.hub.batches, call.tenant
-    requests = []
+    tenant = call.tenant
+    requests: list[tuple[wire.AlignIn, Distinct]] = []
+    try:
+        await _check(call, tenant, raws, requests)
+        return wire.BatchOut(await _answer(call, tenant, requests))
+    finally:
+        for given, _ in requests:
+            if given.ticket is not None:
+                tenant.tickets.let_go(given.ticket)
+
+
+async def _check(
+    call: Call[None], tenant: Tenant, raws: list[msgspec.Raw], requests: list[tuple[wire.AlignIn, Distinct]]
+) -> None:
+    """All requests, and their blocks; their tickets are set aside, so that what is sound now will be."""
+    turns, batches, most = Turns(), call.hub.batches, call.hub.settings.max_blocks
     for place, raw in enumerate(raws):
         async with batches.turn(tenant):
             try:
-                check_count(raw, call.hub.settings.max_blocks)
+                check_count(raw, most)
                 given = decode(_request, raw)
                 await condensed(raw, given.blocks)
                 requests.append((given, tenant.checked(given)))
-            except Malformed as error:
-                raise Malformed(f"requests[{place}]: {error}") from None
-            except Unusable as error:
-                raise Unusable(f"requests[{place}]: {error}") from None
-            except TooLarge as error:
-                raise TooLarge(f"requests[{place}]: {error}") from None
+            except (Malformed, Unusable, TooLarge, Conflict) as error:
+                raise type(error)(f"requests[{place}]: {error}") from None
             await turns.next()
-    _check_tickets([given for given, _ in requests])
-    answers = []
+
+
+async def _answer(
+    call: Call[None], tenant: Tenant, requests: list[tuple[wire.AlignIn, Distinct]]
+) -> list[wire.AlignOut]:
+    turns, batches, answers = Turns(), call.hub.batches, []
     for given, found in requests:
         async with batches.turn(tenant):
             answers.append(tenant.align(given, found))
             await turns.next()
-    return wire.BatchOut(answers)
-
-
-def _check_tickets(requests: list[wire.AlignIn]) -> None:
-    """A ticket stands for one request, within a batch, too."""
-    known: dict[str, wire.AlignIn] = {}
-    for place, given in enumerate(requests):
-        if given.ticket is not None and known.setdefault(given.ticket, given) != given:
-            raise Conflict(f"requests[{place}]: its ticket stands for another request of this batch")
+    return answers
 
 
 OPERATIONS = (

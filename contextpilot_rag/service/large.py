@@ -16,10 +16,14 @@ from .problems import TooLarge
 LARGE = 256 * 2**10  # bytes; smaller ones are done with in a millisecond or two
 
 
+class _Block(msgspec.Struct, gc=False):
+    """A block that was not looked into; what is none is found at once."""
+
+
 class _Counted(msgspec.Struct):
     """A request whose blocks were not looked into."""
 
-    blocks: list[msgspec.Raw]
+    blocks: list[_Block]
 
 
 _counted = msgspec.json.Decoder(_Counted)

@@ -67,13 +67,16 @@ class Tenant:
         self._rules: Counter[str] = Counter()
 
     def checked(self, given: wire.AlignIn) -> Distinct:
-        """The blocks of a request that could be aligned now. Changes nothing.
+        """The blocks of a request that could be aligned now, and until its ticket is let go. Changes nothing else.
 
         Raises:
             Rejected: it cannot be.
         """
         self._known(given, given.ticket)
-        return _blocks(given, self.settings)
+        found = _blocks(given, self.settings)
+        if given.ticket is not None:
+            self.tickets.set_aside(given.ticket, mark_of(given))
+        return found
 
     def align(self, given: wire.AlignIn, found: Distinct | None = None) -> wire.AlignOut:
         """Align a request, and take it as sent.
@@ -242,8 +245,10 @@ class Tenant:
 
     def _known(self, given: wire.AlignIn | wire.SentIn, name: str | None) -> Ticket | None:
         """What was answered to a request before, if this is the same one again."""
-        ticket = None if name is None else self.tickets.get(name)
-        if ticket is not None and ticket.given != mark_of(given):
+        if name is None:
+            return None
+        ticket, aside = self.tickets.get(name), self.tickets.aside(name)
+        if (ticket or aside) and mark_of(given) != (ticket.given if ticket else aside):
             raise Conflict("ticket: it stands for another request")
         return ticket
 

@@ -61,6 +61,7 @@ class Tickets:
         self._seconds = seconds
         self._clock = clock
         self._tickets: OrderedDict[str, Ticket] = OrderedDict()
+        self._aside: dict[str, tuple[bytes, int]] = {}  # mark, and how often it was set aside
         self._blocks = 0
 
     def __len__(self) -> int:
@@ -75,6 +76,21 @@ class Tickets:
         """A ticket, if it is still known."""
         self._forget_old()
         return self._tickets.get(name)
+
+    def aside(self, name: str) -> bytes | None:
+        """The mark of the request that a ticket is set aside for."""
+        mark, _ = self._aside.get(name, (None, 0))
+        return mark
+
+    def set_aside(self, name: str, mark: bytes) -> None:
+        """Let no request but those of this mark take a ticket, until as many have let it go."""
+        self._aside[name] = (mark, self._aside.get(name, (mark, 0))[1] + 1)
+
+    def let_go(self, name: str) -> None:
+        """Set a ticket aside no longer."""
+        mark, times = self._aside.pop(name)
+        if times > 1:
+            self._aside[name] = (mark, times - 1)
 
     def put(self, name: str, ticket: Ticket) -> None:
         """Keep a ticket."""

@@ -7,13 +7,16 @@ import asyncio
 import msgspec
 import pytest
 
+from contextpilot_rag.remote import wire
 from contextpilot_rag.service.auth import Caller
 from contextpilot_rag.service.batch_routes import OPERATIONS
 from contextpilot_rag.service.life import assemble
 from contextpilot_rag.service.operation import Call
 from contextpilot_rag.service.plan_child import Child
+from contextpilot_rag.service.problems import Conflict, Rejected
 from contextpilot_rag.service.settings import ServiceSettings
 
+from .harness import serving
 from .plan_batches import batch, body, until
 
 ALIGN = OPERATIONS[0].handler
@@ -44,6 +47,45 @@ async def test_a_batch_of_one_waits_for_no_whole_batch_of_another_tenant(hub):
     await asyncio.gather(ask("globex", [request("a")]), *long)
     assert order == ["globex", *["acme"] * 5]
     assert hub.service.tenant("acme").stats().requests == 500
+
+
+async def test_a_ticket_of_a_batch_under_way_is_taken_by_no_other_request(hub):
+    tenant, name = hub.service.tenant("acme"), "ticket-of-the-last-one"
+    same = msgspec.convert(request("last", ticket=name), wire.AlignIn)
+    asked = asyncio.ensure_future(
+        ALIGN(call(hub, "acme", [*(request(f"{number}") for number in range(100)), request("last", ticket=name)]))
+    )
+    while tenant.stats().requests < 1:  # noqa: ASYNC110  nothing tells that the first was answered
+        await asyncio.sleep(0)
+    assert not asked.done()
+    with pytest.raises(Conflict):
+        tenant.align(msgspec.convert(request("other", ticket=name), wire.AlignIn))
+    first = tenant.align(same)
+    assert (await asked).alignments[-1] == first
+    assert tenant.stats().requests == 101
+    assert tenant.tickets.aside(name) is None
+
+
+async def test_a_batch_that_is_refused_keeps_no_ticket(hub):
+    tenant, name = hub.service.tenant("acme"), "ticket-of-the-first-one"
+    for bad in ({"blocks": [{"id": "a"}]}, request("b", ticket=name)):
+        with pytest.raises(Rejected, match=r"^requests\[2\]: "):
+            await ALIGN(call(hub, "acme", [request("a", ticket=name)] * 2 + [bad]))
+        assert tenant.tickets.aside(name) is None
+    assert tenant.align(msgspec.convert(request("b", ticket=name), wire.AlignIn)).ticket == name
+    assert tenant.stats().requests == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"), [("/v1/align/batch", "requests"), ("/v1/align", "blocks"), ("/v1/predict", "blocks")]
+)
+def test_what_is_no_object_is_found_before_all_of_them_are_counted(path, fields):
+    """Not with how many they are, that is."""
+    few = "{" * 3_000 if fields == "blocks" else ""
+    given = b'{"%s":[{"blocks":[],"text":"%s"},' % (fields.encode(), few.encode()) + b"1," * 1_000_000 + b"1]}"
+    with serving(max_body=4 * 2**20) as service:
+        reply = service.ask("POST", path, given)
+    assert (reply.status, "1000" in reply.json()["detail"]) == (422, False)
 
 
 async def test_a_plan_is_checked_after_one_of_another_tenant_not_after_all(hub, monkeypatch):
