@@ -130,7 +130,7 @@ def test_a_question_that_is_no_text():
     ("make", "message"),
     [
         (lambda: ContextPilot("embeded"), "unknown index 'embeded'"),
-        (lambda: ContextPilot(None), "unknown index None"),  # type: ignore[arg-type]
+        (lambda: ContextPilot(3), "unknown index 3"),  # type: ignore[arg-type]
         (lambda: ContextPilot(tokenizer="gpt2"), "not 'gpt2'"),
         (lambda: ContextPilot(namespace=3), "a namespace is a Namespace or a str"),  # type: ignore[arg-type]
         (lambda: ContextPilot(namespace=""), "must not be empty"),
