@@ -67,6 +67,7 @@ async def _check(
     turns, batches, most = Turns(), call.hub.batches, call.hub.settings.max_blocks
     for place, raw in enumerate(raws):
         async with batches.turn(tenant):
+            turns.resume()
             try:
                 check_count(raw, most)
                 given = decode(_request, raw)
@@ -83,6 +84,7 @@ async def _answer(
     turns, batches, answers = Turns(), call.hub.batches, []
     for given, found in requests:
         async with batches.turn(tenant):
+            turns.resume()
             answers.append(tenant.align(given, found))
             await turns.next()
     return answers

@@ -14,10 +14,17 @@ class Turns:
 
     def __init__(self) -> None:
         self._since = time.perf_counter()
+        self._took = 0.0
+
+    def resume(self) -> None:
+        """What was waited for since the last piece of work is none."""
+        self._since = time.perf_counter()
 
     async def next(self) -> None:
         """Between two pieces of work: others have their turn, if it is time."""
-        took = time.perf_counter() - self._since
-        if took > _SLICE_SECONDS:
-            await asyncio.sleep(took if took > _LONG_SECONDS else 0)
-            self._since = time.perf_counter()
+        now = time.perf_counter()
+        self._took += now - self._since
+        self._since = now
+        if self._took > _SLICE_SECONDS:
+            await asyncio.sleep(self._took if self._took > _LONG_SECONDS else 0)
+            self._took, self._since = 0.0, time.perf_counter()
