@@ -139,6 +139,7 @@ def test_only_a_few_connect_at_a_time(awaited, monkeypatch):
     def counted(*given: Any) -> Any:
         count(1)
         try:
+            threading.Event().wait(0.01)  # so that others would come in
             return opened(*given)
         finally:
             count(-1)
