@@ -127,8 +127,7 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _keys(options: argparse.Namespace) -> int:
-    print(keys_command.run(options))  # noqa: T201
-    return 0
+    return keys_command.run(options, lambda line: print(line, flush=True))  # noqa: T201
 
 
 def _serve(options: argparse.Namespace) -> int:

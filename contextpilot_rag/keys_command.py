@@ -49,33 +49,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         act.add_argument("--file", type=Path, metavar="FILE", help=f"default: {ENVIRONMENT}")
 
 
-def run(options: argparse.Namespace) -> str:
-    """Run the command; returns what it prints. What was changed is audited, to the error stream.
+def run(options: argparse.Namespace, told: Callable[[str], None]) -> int:
+    """Run the command. What was changed is audited, to the error stream.
+
+    Args:
+        options: its arguments.
+        told: prints a line, and all of it when it returns.
 
     Raises:
         SettingsError: the file cannot be used, or does not have what is named.
+        OSError: nothing can be printed; no key was added.
     """
     given = options.file or os.environ.get(ENVIRONMENT)
     if not given:
         raise SettingsError(f"say which file of keys: --file FILE, or {ENVIRONMENT}")
     _formatter()  # one that is not to be had is said before anything is changed
+    if options.act == "add":
+        _add(options, Path(given), told)
+        return 0
     acts: dict[str, Callable[[argparse.Namespace, Path], str]] = {
-        "add": _add,
         "list": _list,
         "remove": _remove,
         "share": _share,
         "unshare": _unshare,
     }
-    return acts[options.act](options, Path(given))
+    told(acts[options.act](options, Path(given)))
+    return 0
 
 
-def _add(options: argparse.Namespace, path: Path) -> str:
+def _add(options: argparse.Namespace, path: Path, told: Callable[[str], None]) -> None:
     from .service.keyfile import TenantEntry, changing, new_key
 
     if options.rate is not None and not 0 <= options.rate < math.inf:
         raise SettingsError(f"--rate must be a number of requests a second, 0 or more, not {options.rate}")
     key, entry = new_key(options.note)
-    with changing(path, create=True) as content:
+    with changing(path, create=True, first=lambda: told(key)) as content:  # one that nobody saw is none
         tenant = content.tenants.setdefault(options.tenant, TenantEntry())
         tenant.keys.append(entry)
         if options.operator is not None:
@@ -84,7 +92,6 @@ def _add(options: argparse.Namespace, path: Path) -> str:
             tenant.rate = options.rate
         operator, rate = tenant.operator, tenant.rate
     _audit("key added", path, tenant=options.tenant, key=entry.id, operator=operator, rate=rate)
-    return key
 
 
 def _list(options: argparse.Namespace, path: Path) -> str:  # noqa: ARG001

@@ -15,7 +15,7 @@ import re
 import secrets
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -134,7 +134,7 @@ def decode(raw: bytes, where: str) -> KeyFile:
 
 
 @contextmanager
-def changing(path: Path, *, create: bool = False) -> Iterator[KeyFile]:
+def changing(path: Path, *, create: bool = False, first: Callable[[], None] | None = None) -> Iterator[KeyFile]:
     """Change the file: what is made of the content inside is written, all at once, if nothing is raised.
 
     Two that change it at a time wait for each other; the service sees the old file or the new one, nothing between.
@@ -142,6 +142,7 @@ def changing(path: Path, *, create: bool = False) -> Iterator[KeyFile]:
     Args:
         path: the file.
         create: it need not be there yet.
+        first: done when all is checked and before it is written; if it raises, nothing is.
 
     Raises:
         SettingsError: it cannot be read or written, or would not be of its form.
@@ -156,6 +157,8 @@ def changing(path: Path, *, create: bool = False) -> Iterator[KeyFile]:
         except UnicodeEncodeError:
             raise SettingsError(f"{path}: a name or note that is no valid text") from None
         decode(raw, f"{path}, changed like this")
+        if first is not None:
+            first()
         _write(path, raw, status)
     finally:
         if held is not None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +44,20 @@ def test_a_key_is_printed_once_and_lets_in(keys):
     assert "for the web server" in listed
     assert secret not in listed
     assert read(keys.path)[0].tenants["acme"].keys[0].sha256 not in listed
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device")
+def test_a_key_that_cannot_be_shown_is_none(keys):
+    keys("add", "--tenant", "acme")
+    before = keys.path.read_text()
+    new = keys.path.with_name("new.json")
+    for file in (keys.path, new):
+        command = [sys.executable, "-m", "contextpilot_rag", "keys", "add", "--tenant", "t", "--file", str(file)]
+        with Path("/dev/full").open("w", encoding="ascii") as full:
+            ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False, timeout=60)
+        assert (ended.returncode, b"No space left" in ended.stderr, b"key added" in ended.stderr) == (1, True, False)
+    assert keys.path.read_text() == before
+    assert not new.exists()
 
 
 def test_options_are_the_tenants(keys):
