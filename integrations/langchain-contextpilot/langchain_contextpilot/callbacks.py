@@ -11,6 +11,7 @@ from uuid import UUID
 from contextpilot_rag import Namespace, Usage
 from contextpilot_rag.adapter import Adapter
 from contextpilot_rag.errors import SettingsError
+from contextpilot_rag.forking import after_fork
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import LLMResult
@@ -55,7 +56,8 @@ class ContextPilotCallbackHandler(BaseCallbackHandler):
         self._sources = sources
         self._sent: OrderedDict[UUID, tuple[str, Namespace | str | None]] = OrderedDict()
         self._remember = positive(remember, "remember")
-        self._lock = threading.Lock()
+        self._renew_lock()
+        after_fork(self, ContextPilotCallbackHandler._renew_lock)
 
     def on_chat_model_start(
         self,
@@ -99,6 +101,9 @@ class ContextPilotCallbackHandler(BaseCallbackHandler):
         """A model has failed."""
         with self._lock:
             self._sent.pop(run_id, None)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
 
     @property
     def _adapters(self) -> list[Adapter]:

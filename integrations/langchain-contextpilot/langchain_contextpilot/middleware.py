@@ -16,6 +16,7 @@ from contextpilot_rag import AsyncContextPilot, ContextPilot, Namespace, Usage
 from contextpilot_rag.adapter import Adapter, PilotLike
 from contextpilot_rag.conversation import Conversation, TurnPrompt, left_out
 from contextpilot_rag.errors import SettingsError
+from contextpilot_rag.forking import after_fork
 from contextpilot_rag.intake import namespace_of
 from contextpilot_rag.prompt.render import OPEN
 from contextpilot_rag.settings import RequestOptions
@@ -129,6 +130,10 @@ class ContextPilotMiddleware(Base):
             OrderedDict()
         )  # callers' ids may meet in two tenants
         self._remember = positive(remember, "remember")
+        self._renew_lock()
+        after_fork(self, ContextPilotMiddleware._renew_lock)
+
+    def _renew_lock(self) -> None:
         self._lock = threading.Lock()
 
     @property
@@ -177,16 +182,16 @@ class ContextPilotMiddleware(Base):
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Handler) -> Answer:
         """Send what stands in the state, without what tools' results repeat, and learn from the engine's report."""
-        sent = self._sent(request)
+        sent = self._sent(request, self._adapter.extra_body(*self._of(request)) if self._salt else {})
         answer = handler(sent)
         self._learn(sent, answer)
         return answer
 
     async def awrap_model_call(self, request: ModelRequest[Any], handler: AsyncHandler) -> Answer:
         """As `wrap_model_call`."""
-        sent = self._sent(request)
+        sent = self._sent(request, await self._adapter.aextra_body(*self._of(request)) if self._salt else {})
         answer = await handler(sent)
-        self._learn(sent, answer)
+        await self._alearn(sent, answer)
         return answer
 
     def _asked(self, state: ContextPilotState) -> tuple[int, HumanMessage] | None:
@@ -273,9 +278,9 @@ class ContextPilotMiddleware(Base):
         before = [{**plain(message), "content": as_sent(message)} for message in mended(messages)]
         return Conversation(pilot, namespace_of(namespace), None, dedup, before)
 
-    def _sent(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+    def _sent(self, request: ModelRequest[Any], salt: dict[str, Any]) -> ModelRequest[Any]:
         """The request as it is sent; if something fails, as it came, but for what did not."""
-        request = self._with_salt(request)  # tenants are kept apart, or nothing is sent
+        request = self._with_salt(request, salt)  # tenants are kept apart, or nothing is sent
         for step in (self._mended, self._without_repeats):
             try:
                 request = step(request)
@@ -309,11 +314,17 @@ class ContextPilotMiddleware(Base):
             return False
         return self._deduplicated if isinstance(self._deduplicated, bool) else message.name in self._deduplicated
 
-    def _with_salt(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+    def _of(self, request: ModelRequest[Any]) -> tuple[Namespace | None, TurnPrompt | None]:
+        """Whose a request is, and the turn that it is of, if that one is under way."""
+        asked = next((message for message in reversed(request.messages) if isinstance(message, HumanMessage)), None)
+        space: Any = request.state.get("contextpilot_space") or []
+        with self._lock:
+            prompt = None if asked is None else self._under_way.get(_key(asked, space))
+        return (Namespace(*space) if space else None), prompt
+
+    def _with_salt(self, request: ModelRequest[Any], salt: dict[str, Any]) -> ModelRequest[Any]:
         """With the namespace's cache salt, for a model that can send one."""
-        space: Any = request.state.get("contextpilot_space")
-        salt = self._adapter.pilot.extra_body(Namespace(*space) if space else self._adapter.namespace)
-        if not salt or not self._salt:
+        if not salt:
             return request
         if not hasattr(request.model, "extra_body"):
             raise SettingsError(
@@ -327,18 +338,27 @@ class ContextPilotMiddleware(Base):
         return request.override(model_settings={**request.model_settings, "extra_body": {**body, **salt}})
 
     def _learn(self, request: ModelRequest[Any], answer: Answer) -> None:
-        asked = next((message for message in reversed(request.messages) if isinstance(message, HumanMessage)), None)
-        space: Any = request.state.get("contextpilot_space") or []
-        with self._lock:
-            prompt = None if asked is None else self._under_way.get(_key(asked, space))
-        if prompt is None:
-            return
         try:
-            usage = next(filter(None, map(usage_of_message, _answers(answer))), Usage())  # nothing reported counts, too
-            prompt.sent.prompt_bytes = 0 if request.tools else _size(request)  # tools are tokens that we don't see
-            self._adapter.pilot.observe(prompt, usage)
+            reported = self._reported(request, answer)
+            if reported is not None:
+                self.pilot.observe(*reported)
         except Exception as error:  # noqa: BLE001  fails open: an answer is there, it must reach the caller
             self._adapter.failed(error)
+
+    async def _alearn(self, request: ModelRequest[Any], answer: Answer) -> None:
+        try:
+            reported = self._reported(request, answer)
+            if reported is not None:
+                await self.pilot.aobserve(*reported)
+        except Exception as error:  # noqa: BLE001  as above
+            self._adapter.failed(error)
+
+    def _reported(self, request: ModelRequest[Any], answer: Answer) -> tuple[TurnPrompt, Usage] | None:
+        prompt = self._of(request)[1]
+        if prompt is None:
+            return None
+        prompt.sent.prompt_bytes = 0 if request.tools else _size(request)  # tools are tokens that we don't see
+        return prompt, next(filter(None, map(usage_of_message, _answers(answer))), Usage())  # nothing reported counts
 
 
 def _key(asked: HumanMessage, space: Sequence[str]) -> tuple[str, ...]:

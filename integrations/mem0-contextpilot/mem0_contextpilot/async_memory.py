@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping
 from types import TracebackType
 from typing import Any
 
-from contextpilot_rag import Namespace
+from contextpilot_rag import AsyncContextPilot, Namespace
 from contextpilot_rag.dedup.messages import Messages
 
 from .context import MemoryContext
@@ -101,9 +101,22 @@ class AsyncContextPilotMemory(MemoryFace):
             asked, space, system, conversation, messages
         )  # only now: a search may fail, or take long
         if talk is not None:
-            return self._turn(found, asks, space, talk)
+            return await AsyncContextPilot.around(self.pilot).apart(self._turn, found, asks, space, talk)
         prompt = await self._adapter.aarrange(found.texts, asks, namespace=space)
-        return self._single(found, asks, system, space, prompt)
+        return self._single(found, asks, system, space, prompt, await self._adapter.aextra_body(space, prompt))
+
+    async def aextra_body(
+        self,
+        filters: Mapping[str, Any] | None = None,
+        *,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        app_id: str | None = None,
+        run_id: str | None = None,
+    ) -> dict[str, Any]:
+        """As `extra_body`, awaiting an index that is a service; that one keeps the event loop waiting."""
+        space = self.namespace_for(filters, user_id=user_id, agent_id=agent_id, app_id=app_id, run_id=run_id)
+        return await self._adapter.aextra_body(space)
 
     async def _reply(self, query: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401  as it came
         search = self._wrapped.search

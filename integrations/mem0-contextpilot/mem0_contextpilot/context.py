@@ -41,6 +41,7 @@ class MemoryContext:
     _found: Found = field(repr=False)
     _adapter: Adapter = field(repr=False)
     _unaligned: tuple[Message, ...] = field(default=(), repr=False)
+    _body: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def results(self) -> list[Any]:
@@ -111,10 +112,12 @@ class MemoryContext:
     @property
     def extra_body(self) -> dict[str, Any]:
         """What to pass as ``extra_body`` to the OpenAI client: the namespace's ``cache_salt``, if it has one."""
-        return self._adapter.pilot.extra_body(self.namespace)
+        return dict(self._body)
 
     def observe(self, response: object) -> Usage | None:
         """Learn from the engine's answer, or the last chunk of a stream, what was cached.
+
+        In an event loop, an index that is a service is told of it in a thread, so nobody waits for that.
 
         Returns:
             What was reported, or None if nothing was.
@@ -127,7 +130,7 @@ class MemoryContext:
         return self._observed(response)
 
     def _observed(self, response: object) -> Usage | None:
-        return usage_of(response) if self.alignment is None else self._adapter.pilot.observe(self.alignment, response)
+        return usage_of(response) if self.alignment is None else self._adapter.report(self.alignment, response)
 
     def answer(self, response: object) -> Usage | None:
         """The model's answer to a turn: its text, its message, or the engine's whole response.

@@ -210,9 +210,15 @@ class MemoryFace:
             return None
 
     def _single(
-        self, found: Found, question: str, system: str | None, space: Namespace, prompt: AlignedPrompt | None
+        self,
+        found: Found,
+        question: str,
+        system: str | None,
+        space: Namespace,
+        prompt: AlignedPrompt | None,
+        body: dict[str, Any],
     ) -> MemoryContext:
-        return MemoryContext(question, system, space, prompt, None, found, self._adapter)
+        return MemoryContext(question, system, space, prompt, None, found, self._adapter, _body=body)
 
     def _check_conversation(self, conversation: Hashable, messages: Messages | None) -> None:
         """See to it that there can be one of this name.
@@ -255,9 +261,11 @@ class MemoryFace:
             return self.pilot.conversation(name, namespace=space, system=system, messages=messages)
 
     def _turn(self, found: Found, question: str, space: Namespace, talk: Conversation) -> MemoryContext:
+        """A turn of a conversation; asks the index, if it is the first."""
         sent, prompt = self._aligned_turn(found, question, talk)
         unaligned = () if prompt is not None else tuple(sent)
-        return MemoryContext(question, talk.system, space, prompt, talk, found, self._adapter, unaligned)
+        body = self._adapter.extra_body(space, prompt)
+        return MemoryContext(question, talk.system, space, prompt, talk, found, self._adapter, unaligned, body)
 
     def _aligned_turn(self, found: Found, question: str, talk: Conversation) -> tuple[list[Message], TurnPrompt | None]:
         """As `Adapter.turn`, but the conversation knows the memories by their ids."""

@@ -179,7 +179,7 @@ class ContextPilotMemory(MemoryFace):
         if talk is not None:
             return self._turn(found, asks, space, talk)
         prompt = self._adapter.arrange(found.texts, asks, namespace=space)
-        return self._single(found, asks, system, space, prompt)
+        return self._single(found, asks, system, space, prompt, self._adapter.extra_body(space, prompt))
 
     def _reply(self, query: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401  as it came
         reply = self._wrapped.search(query, **arguments)

@@ -29,7 +29,7 @@ from .base import ContextPilotPostprocessor
 from .guarded import guarded
 from .nodes import HIDDEN_METADATA
 from .options import check_names, patterns_of
-from .salt import salted
+from .salt import salted, takes_salt
 from .turns import Recorder, Turn, Turns
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class ContextPilotChatEngine(BaseChatEngine):
             prev_chunks: nodes to use if none are retrieved.
         """
         turn = self._begun(message, chat_history, prev_chunks)
-        response = self._llm.chat(turn.messages, **self._options())
+        response = self._llm.chat(turn.messages, **self._options(turn))
         turn.take(response.message.content, response.raw)
         self._store(turn)
         return AgentChatResponse(response=turn.answer, sources=_sources(turn), source_nodes=turn.source_nodes)
@@ -230,7 +230,7 @@ class ContextPilotChatEngine(BaseChatEngine):
     ) -> AgentChatResponse:
         """As `chat`."""
         turn = await self._abegun(message, chat_history, prev_chunks)
-        response = await self._llm.achat(turn.messages, **self._options())
+        response = await self._llm.achat(turn.messages, **await self._aoptions(turn))
         turn.take(response.message.content, response.raw)
         await self._astore(turn)
         return AgentChatResponse(response=turn.answer, sources=_sources(turn), source_nodes=turn.source_nodes)
@@ -245,7 +245,7 @@ class ContextPilotChatEngine(BaseChatEngine):
         """As `chat`, in pieces. The turn counts when the stream has ended."""
         turn = self._begun(message, chat_history, prev_chunks)
         response = StreamingAgentChatResponse(
-            chat_stream=turn.watched(self._llm.stream_chat(turn.messages, **self._options())),
+            chat_stream=turn.watched(self._llm.stream_chat(turn.messages, **self._options(turn))),
             sources=_sources(turn),
             source_nodes=turn.source_nodes,
         )
@@ -265,7 +265,7 @@ class ContextPilotChatEngine(BaseChatEngine):
         """As `stream_chat`."""
         turn = await self._abegun(message, chat_history, prev_chunks)
         response = StreamingAgentChatResponse(
-            achat_stream=turn.awatched(await self._llm.astream_chat(turn.messages, **self._options())),
+            achat_stream=turn.awatched(await self._llm.astream_chat(turn.messages, **await self._aoptions(turn))),
             sources=_sources(turn),
             source_nodes=turn.source_nodes,
         )
@@ -273,9 +273,17 @@ class ContextPilotChatEngine(BaseChatEngine):
         response.awrite_response_to_history_task = asyncio.create_task(response.awrite_response_to_history(recorder))
         return response
 
-    def _options(self) -> dict[str, Any]:
+    def _options(self, turn: Turn) -> dict[str, Any]:
         """What each call to the llm is given beside the messages."""
-        return salted(self._llm, self.extra_body(), self._send_salt)
+        if not takes_salt(self._llm, self._send_salt):
+            return {}
+        return salted(self._llm, self._adapter.extra_body(None, turn.prompt), self._send_salt)
+
+    async def _aoptions(self, turn: Turn) -> dict[str, Any]:
+        """As `_options`."""
+        if not takes_salt(self._llm, self._send_salt):
+            return {}
+        return salted(self._llm, await self._adapter.aextra_body(None, turn.prompt), self._send_salt)
 
     def _begun(
         self, message: str, chat_history: list[ChatMessage] | None, prev_chunks: list[NodeWithScore] | None

@@ -12,6 +12,11 @@ from .told import TOLD
 _OPENAI_LIKE = "llama_index.llms.openai_like"
 
 
+def takes_salt(llm: LLM, wanted: bool | None = None) -> bool:
+    """Whether calls to an LLM carry a salt: as it is wanted, and if that is None, if the LLM is an ``OpenAILike``."""
+    return type(llm).__module__.startswith(_OPENAI_LIKE) if wanted is None else wanted
+
+
 def salted(llm: LLM, extra_body: Mapping[str, Any], wanted: bool | None = None) -> dict[str, Any]:
     """Keywords for a call to an LLM, so that it sends a namespace's salt.
 
@@ -26,9 +31,7 @@ def salted(llm: LLM, extra_body: Mapping[str, Any], wanted: bool | None = None) 
     >>> salted(MockLLM(), {"cache_salt": "x"}), salted(MockLLM(), {"cache_salt": "x"}, wanted=True)
     ({}, {'extra_body': {'cache_salt': 'x'}})
     """
-    if wanted is None:
-        wanted = type(llm).__module__.startswith(_OPENAI_LIKE)
-    if not extra_body or not wanted:
+    if not extra_body or not takes_salt(llm, wanted):
         return {}
     always = getattr(llm, "additional_kwargs", None)
     own = always.get("extra_body") if isinstance(always, Mapping) else None
