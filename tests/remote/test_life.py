@@ -188,7 +188,7 @@ def test_a_service_that_hangs_costs_the_order_and_nothing_else(tmp_path):
         blocks = ["first " * 50, "second " * 50]
         assert pilot.align(blocks).rule == "nothing_gained"
         assert pilot.align(blocks[::-1]).order == (1, 0)
-        pilot.index._own().calls._timeout = 0.05
+        pilot.index._own().calls.timeout = 0.05
         service.popen.send_signal(signal.SIGSTOP)
         try:
             prompts = [pilot.align(blocks[::-1], "?") for _ in range(50)]
