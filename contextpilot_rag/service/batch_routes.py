@@ -46,7 +46,7 @@ async def _align(call: Call[None]) -> wire.BatchOut:
     asked = len(decode(_counted, call.raw).requests)
     if asked > most:
         raise TooLarge(f"{asked} requests; at most {most} are taken")
-    raws = decode(_batch, call.raw).requests
+    raws = decode(_batch, bytes(call.raw)).requests  # which are parts of it, and shall not change
     if call.hub.rates is not None:
         call.hub.rates.take(call.caller, len(raws), counted=1)  # when it came
     tenant = call.tenant

@@ -17,8 +17,8 @@ class ClientGoneError(Exception):
     """The client went away before its request was complete. Nobody hears an answer."""
 
 
-async def read(receive: Receive, length: int | None, most: int, seconds: float) -> bytes:
-    """The whole body.
+async def read(receive: Receive, length: int | None, most: int, seconds: float) -> bytes | bytearray:
+    """The whole body. Its pieces are put where it ends up as they come: to join those of a long one takes too long.
 
     Args:
         receive: gives it, as ASGI has it.
@@ -34,26 +34,23 @@ async def read(receive: Receive, length: int | None, most: int, seconds: float) 
     """
     if length is not None and length > most:
         raise TooLarge(f"a body of {length} bytes; at most {most} are taken")
-    pieces: list[bytes] = []
-    size = 0
+    body = bytearray()
     with _Deadline(seconds) as deadline:
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise ClientGoneError
             piece = message.get("body", b"")
-            size += len(piece)
-            if size > most:
+            if len(body) + len(piece) > most:
                 raise TooLarge(f"a body of more than {most} bytes")
             if not message.get("more_body", False):
                 break
-            pieces.append(piece)
+            body += piece
     if deadline.passed:
         raise TooSlow(f"the body was not complete in {seconds:g} seconds")
-    if not pieces:
+    if not body:
         return bytes(piece)
-    pieces.append(piece)
-    body = b"".join(pieces)
+    body += piece
     if length is not None and len(body) != length:
         raise Malformed("the body is shorter than its Content-Length")
     return body

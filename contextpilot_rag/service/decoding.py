@@ -11,7 +11,7 @@ from ..remote.wire import Hash, Ticket
 from .problems import Malformed, Unusable
 
 
-def decode(decoder: msgspec.json.Decoder[Any], raw: bytes | msgspec.Raw) -> Any:  # noqa: ANN401
+def decode(decoder: msgspec.json.Decoder[Any], raw: bytes | bytearray | msgspec.Raw) -> Any:  # noqa: ANN401
     """A body as its type.
 
     Args:

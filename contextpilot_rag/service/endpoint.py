@@ -71,7 +71,7 @@ class Endpoint:
         finally:
             hub.loads.give_back(caller.tenant, size, long=operation.long)
 
-    async def _decoded(self, raw: bytes) -> Any:  # noqa: ANN401
+    async def _decoded(self, raw: bytes | bytearray) -> Any:  # noqa: ANN401
         if self._decoder is None:
             return None
         if not self._blocks:

@@ -29,7 +29,7 @@ class _Counted(msgspec.Struct):
 _counted = msgspec.json.Decoder(_Counted)
 
 
-def check_count(raw: bytes | msgspec.Raw, most: int) -> None:
+def check_count(raw: bytes | bytearray | msgspec.Raw, most: int) -> None:
     """Too many blocks are refused before they are all made; whatever else is wrong is found where it is decoded.
 
     Raises:
@@ -51,7 +51,7 @@ def check_count(raw: bytes | msgspec.Raw, most: int) -> None:
         raise TooLarge(f"{len(blocks)} blocks; at most {most} are taken")
 
 
-async def condensed(raw: bytes | msgspec.Raw, blocks: Sequence[BlockIn]) -> None:
+async def condensed(raw: bytes | bytearray | msgspec.Raw, blocks: Sequence[BlockIn]) -> None:
     """Texts of a large body give way to their hashes and lengths, in a thread: the event loop goes on meanwhile."""
     if len(memoryview(raw)) > LARGE:
         await asyncio.to_thread(_condense, blocks)

@@ -32,7 +32,7 @@ class Call(Generic[BodyT]):
     hub: Hub
     caller: Caller
     body: BodyT
-    raw: bytes
+    raw: bytes | bytearray
     path: Mapping[str, str]
     query: Mapping[str, str]
 

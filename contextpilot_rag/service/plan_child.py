@@ -76,7 +76,7 @@ class Child:
         """Return when the process has ended."""
         await self._process.wait()
 
-    async def admit(self, body: bytes, settings: ServiceSettings) -> pipe.Accepted:
+    async def admit(self, body: bytes | bytearray, settings: ServiceSettings) -> pipe.Accepted:
         """Have a batch checked.
 
         Args:
@@ -110,7 +110,7 @@ class Child:
                 return
             yield spaces
 
-    async def send(self, kind: bytes, data: bytes = b"") -> None:
+    async def send(self, kind: bytes, data: bytes | bytearray = b"") -> None:
         """Send a frame, a piece at a time; others have their turn in between.
 
         Raises:

@@ -82,7 +82,7 @@ class Plans:
         """The numbers of all processes that were started and are not known to be gone."""
         return [job.child.pid for job in self._shelf if job.child is not None]
 
-    async def submit(self, tenant: Tenant, body: bytes) -> JobOut:
+    async def submit(self, tenant: Tenant, body: bytes | bytearray) -> JobOut:
         """Have a batch planned.
 
         Args:
@@ -152,7 +152,7 @@ class Plans:
             else:
                 job.cancel()
 
-    async def _live(self, job: Job, body: list[bytes], admitted: asyncio.Future[None]) -> None:
+    async def _live(self, job: Job, body: list[bytes | bytearray], admitted: asyncio.Future[None]) -> None:
         """A job from its start to its end."""
         try:
             async with self._checking.turn(job.tenant):
@@ -178,7 +178,7 @@ class Plans:
         if not admitted.done():
             admitted.set_exception(job.refusal or Unavailable("the service is ending"))
 
-    async def _admit(self, child: Child, body: bytes) -> pipe.Accepted:
+    async def _admit(self, child: Child, body: bytes | bytearray) -> pipe.Accepted:
         try:
             return await asyncio.wait_for(child.admit(body, self._settings), _CHECK_SECONDS)
         except asyncio.TimeoutError:
