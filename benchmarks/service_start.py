@@ -2,7 +2,9 @@
 
     python benchmarks/service_start.py [--contexts 50000] [--starts 7]
 
-Writes its table into benchmarks/README.md. The snapshot is written by the service's own code; a start is a new process, from its creation until /readyz says 200.
+Writes its table into benchmarks/README.md.
+
+The snapshot is written by the service's own code; a start is a new process, from its creation until /readyz says 200.
 """
 
 from __future__ import annotations
@@ -192,8 +194,8 @@ def main() -> None:
     ]
     write_section(
         "service start",
-        f"## The service's start\n\nFrom {provenance(('uvicorn', 'uvloop'))}\n\nFrom a new process to 200 from `/readyz`, "
-        "with a snapshot of contexts of 15 blocks: such as share topics, and such as share nothing. Asked: 2 s. Median "
+        f"## The service's start\n\nFrom {provenance(('uvicorn', 'uvloop'))}\n\n"
+        "From a new process to 200 from `/readyz`, with a snapshot of contexts of 15 blocks: such as share topics, and such as share nothing. Asked: 2 s. Median "
         f"(smallest-largest) of {options.starts} starts.\n\n{table(headings, rows)}",
     )
 
