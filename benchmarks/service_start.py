@@ -195,7 +195,8 @@ def main() -> None:
     write_section(
         "service start",
         f"## The service's start\n\nFrom {provenance(('uvicorn', 'uvloop'))}\n\n"
-        "From a new process to 200 from `/readyz`, with a snapshot of contexts of 15 blocks: such as share topics, and such as share nothing. Asked: 2 s. Median "
+        "From a new process to 200 from `/readyz`, with a snapshot of contexts of 15 blocks: such as share topics, and "
+        "such as share nothing. Asked: 2 s. Median "
         f"(smallest-largest) of {options.starts} starts.\n\n{table(headings, rows)}",
     )
 
