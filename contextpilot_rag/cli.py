@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,16 +34,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status: 0, 1 for an error of ours, 130 for an interruption."""
     options = _parser().parse_args(arguments)
     try:
-        return int(options.run(options))
+        status = int(options.run(options))
+        sys.stdout.flush()
+        return status  # noqa: TRY300  what is left in the buffer belongs to the command
     except ContextPilotError as error:
         print(f"contextpilot-rag: {error}", file=sys.stderr)  # noqa: T201
         return 1
     except OSError as error:  # the output cannot be written: a full disk, a closed pipe
         print(f"contextpilot-rag: {error}", file=sys.stderr)  # noqa: T201
+        _give_up_output()
         return 1
     except KeyboardInterrupt:
         print("contextpilot-rag: interrupted", file=sys.stderr)  # noqa: T201
         return 130
+
+
+def _give_up_output() -> None:
+    """Where nothing can be written, Python would try once more at its end, and exit with a status of its own."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:

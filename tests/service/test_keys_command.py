@@ -47,7 +47,9 @@ def test_a_key_is_printed_once_and_lets_in(keys):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device")
-def test_a_key_that_cannot_be_shown_is_none(keys):
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_key_that_cannot_be_shown_is_none(keys, monkeypatch, unbuffered):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     keys("add", "--tenant", "acme")
     before = keys.path.read_text()
     new = keys.path.with_name("new.json")
