@@ -64,6 +64,24 @@ def parsed(name: str, text: str, kind: Any, *, secret: bool = False) -> Any:  # 
         raise SettingsError(f"{name}: {'***' if secret else repr(text)} is {_other_than(kind)}") from None
 
 
+def check_known(given: Iterable[str], known: Iterable[str]) -> None:
+    """That only settings are given.
+
+    Args:
+        given: names.
+        known: the settings' names.
+
+    Raises:
+        SettingsError: another name; the message says what may have been meant.
+    """
+    names = list(known)
+    for name in given:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"settings are {', '.join(names)}"
+            raise SettingsError(f"unknown setting {name!r}; {hint}")
+
+
 def warn_of_unknown(environ: Mapping[str, str], prefix: str, known: Iterable[str]) -> None:
     """Log variables that are nearly the name of a setting.
 

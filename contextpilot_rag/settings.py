@@ -5,7 +5,6 @@ Each can be given by keyword, or by an environment variable: ``CONTEXTPILOT_`` a
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -13,7 +12,7 @@ from typing import Annotated, Any, Literal, TypedDict, get_type_hints
 
 from msgspec import Meta
 
-from .checking import checked, parsed, warn_of_unknown
+from .checking import check_known, checked, parsed, warn_of_unknown
 from .errors import SettingsError
 from .types import OrderBudget
 
@@ -157,7 +156,7 @@ class Settings:
         ours = {name: text for name, text in environ.items() if not name.startswith(SERVICE_PREFIX)}
         warn_of_unknown(ours, ENVIRONMENT_PREFIX, _kinds())
         values = {field.name: of_environment(field.name, field.default, environ) for field in fields(cls)}
-        _known(given)
+        check_known(given, _kinds())
         return cls(**{**values, **given})
 
     def with_(self, **given: Any) -> Settings:  # noqa: ANN401
@@ -173,7 +172,7 @@ class Settings:
         """
         if not given:
             return self
-        _known(given)
+        check_known(given, _kinds())
         return replace(self, **given)
 
     def for_request(self, options: Mapping[str, Any]) -> Settings:
@@ -240,12 +239,3 @@ def name_of(setting: str) -> str:
     'CONTEXTPILOT_MIN_GAIN'
     """
     return ENVIRONMENT_PREFIX + setting.upper()
-
-
-def _known(given: Mapping[str, object]) -> None:
-    names = list(_kinds())
-    for name in given:
-        if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"settings are {', '.join(names)}"
-            raise SettingsError(f"unknown setting {name!r}; {hint}")

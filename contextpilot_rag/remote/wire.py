@@ -6,7 +6,7 @@ The service checks what it is sent against these, and its OpenAPI document is ma
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -282,10 +282,3 @@ def budget_in(budget: OrderBudget) -> BudgetIn:
 def budget_from(given: BudgetIn) -> OrderBudget:
     """An order budget from the wire."""
     return OrderBudget(given.order, given.min_gain, given.protect_top, given.max_displacement)
-
-
-def plain(message: Struct) -> dict[str, Any]:
-    """A message as plain values, for logs and tests."""
-    import msgspec
-
-    return msgspec.to_builtins(message)  # type: ignore[no-any-return]

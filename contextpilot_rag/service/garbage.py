@@ -11,9 +11,9 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from ..types import Alignment, Namespace, Usage
+from .turns import ended
 
 LOOK_SECONDS = 1.0
 QUIET_SECONDS = 60.0  # between two collections, where nobody asks for anything
@@ -47,9 +47,7 @@ class Garbage:
     async def stop(self) -> None:
         """As it was."""
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await ended(self._task)
         if self._before is not None:
             gc.set_threshold(*self._before)
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import suppress
 from typing import Any
 
 from ..index.local import LocalIndex
 from ..index.tree import PrefixTree
 from ..types import Namespace
+from .turns import ended
 
 _SLICE = 200  # nodes: some 0.2 ms
 _SMALL = 1_000  # entries: freed at once
@@ -43,9 +43,7 @@ class Leftovers:
     async def stop(self) -> None:
         """What is left goes at once: nobody waits any more."""
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await ended(self._task)
             self._task = None
         self._trees.clear()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..prompt.hints import label
 from ..prompt.render import render_block, render_documents
 from ..remote.wire import AlignIn, AlignOut
 from .problems import Unusable
@@ -34,9 +35,9 @@ def content(given: AlignIn, answer: AlignOut) -> str | None:
     if given.question is None:
         return None
     rendered = []
-    for position, label in zip(answer.order, answer.labels, strict=True):
-        hint = answer.location_hints.get(label)
+    for position, number in zip(answer.order, answer.labels, strict=True):
+        hint = answer.location_hints.get(number)
         text = given.blocks[position].text or ""
-        rendered.append(render_block(label, text) if hint is None else f"[{label}] {hint}")
+        rendered.append(render_block(number, text) if hint is None else f"{label(number)} {hint}")
     parts = (render_documents(rendered), answer.order_hint, given.question)
     return "\n\n".join(part for part in parts if part)

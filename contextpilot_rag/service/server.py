@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from email.utils import formatdate
 
 import uvicorn
@@ -18,6 +17,7 @@ from .listening import check_address, listening
 from .protocol import Connection
 from .table import operations
 from .tls import Tls
+from .turns import ended
 
 logger = logging.getLogger("contextpilot_rag")
 _TICK_SECONDS = 0.5  # how often the Date header is renewed
@@ -98,9 +98,7 @@ class Server:
             await self._drain()
             server.close()
             await self._close()
-            ticking.cancel()
-            with suppress(asyncio.CancelledError):
-                await ticking
+            await ended(ticking)
             await self._life.stop()
 
     def stop(self) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Meta
 
-from ..checking import checked, parsed, warn_of_unknown
+from ..checking import check_known, checked, parsed, warn_of_unknown
 from ..errors import SettingsError
 from ..settings import SERVICE_PREFIX
 
@@ -148,9 +148,7 @@ class ServiceSettings:
                     Path(text) if _is_path(kind) else parsed(PREFIX + name.upper(), text, kind, secret=name in SECRETS)
                 )
                 values[name] = known
-        unknown = set(given) - set(kinds())
-        if unknown:
-            raise SettingsError(f"unknown setting {min(unknown)!r}; settings are {', '.join(kinds())}")
+        check_known(given, kinds())
         return cls(**{**values, **given})
 
 

@@ -1,9 +1,10 @@
-"""Long work in slices, so that nobody waits for all of it."""
+"""Work of the event loop's own: long work in slices, so that nobody waits for all of it, and tasks that end."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 
 _SLICE_SECONDS = 0.001
 _LONG_SECONDS = 0.005  # a slice of so long is followed by a rest as long: others need more than one turn for an answer
@@ -28,3 +29,10 @@ class Turns:
         if self._took > _SLICE_SECONDS:
             await asyncio.sleep(self._took if self._took > _LONG_SECONDS else 0)
             self._took, self._since = 0.0, time.perf_counter()
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    """Cancel a task of the service's own, and wait for its end."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
