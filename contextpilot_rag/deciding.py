@@ -70,5 +70,8 @@ def decided(prepared: AlignedPrompt, alignment: Alignment, salt: str | None) -> 
         retrieved_cached_tokens=alignment.retrieved_cached_tokens,
         rule=alignment.rule,
         ticket=alignment.ticket,
+        engine=alignment.engine,
+        expected_cached_tokens=alignment.expected_cached_tokens,
+        belief=alignment.belief,
         salt=salt,
     )

@@ -163,6 +163,20 @@ class Rule(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Belief:
+    """What an index noted when it took a request as sent, to judge by the usage report later how good its belief was.
+
+    Args:
+        at: the index's count of uses, after this one.
+        since: the same when the prefix that was predicted to be cached had been used last, by a request that was
+            answered before this one came; None: there is none, or it was still under way.
+    """
+
+    at: int
+    since: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Alignment:
     """The order chosen for a request, with the predicted cached tokens.
 
@@ -174,6 +188,10 @@ class Alignment:
         retrieved_cached_tokens: what the retriever's own order would have found cached.
         rule: what decided.
         ticket: what an index that is a service calls it; usage is reported with it.
+        engine: the name of the engine that it should go to; None: wherever you send it.
+        expected_cached_tokens: what the engine should report for the whole prompt, chat template and system prompt
+            included, in whole KV blocks; None: not known.
+        belief: the index's own.
     """
 
     request: Request
@@ -183,6 +201,9 @@ class Alignment:
     retrieved_cached_tokens: int = 0
     rule: Rule = Rule.NOTHING_GAINED
     ticket: str | None = field(default=None, compare=False)
+    engine: str | None = field(default=None, compare=False)
+    expected_cached_tokens: int | None = field(default=None, compare=False)
+    belief: Belief | None = field(default=None, compare=False, repr=False)
 
     @property
     def changed(self) -> bool:

@@ -22,7 +22,7 @@ FLOORS = (
 ).split()
 HEAVY = tuple(
     "openai scipy faiss rank_bm25 matplotlib rich starlette uvicorn pydantic tqdm tenacity httpcore jinja2 "
-    "prometheus_client opentelemetry".split()
+    "prometheus_client opentelemetry zmq".split()
 )
 
 

@@ -1,0 +1,169 @@
+"""Engine: where an engine is, and what of it can be followed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ..checking import check_known
+from ..errors import SettingsError
+from ..types import short
+from .endpoint import api_url
+
+Kind = Literal["vllm", "sglang", "llama.cpp", "unknown"]
+Level = Literal["model", "usage", "events"]
+_TRANSPORTS = ("tcp", "ipc")
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An engine: one vLLM, SGLang or llama.cpp process (or several data-parallel ranks of one) with its cache.
+
+    Args:
+        url: its address, http(s)://HOST:PORT, with or without /v1.
+        name: yours for it, in statistics and on alignments; empty: its host and port.
+        events: where it publishes KV-cache events: tcp://HOST:PORT or ipc:///PATH. Empty: it is not listened to.
+        replay: where it replays them. Empty: what is missed is lost, and then all that was known of its cache.
+        topic: of the events; empty: whatever it is.
+        listen: the engine connects to ``events``, so that this side has to bind it: as vLLM does for an address without
+            a "*".
+        ranks: data-parallel ranks; rank r publishes and replays on the given ports + r.
+        model: that it serves; None: the first that it lists.
+        capacity_tokens: what its cache holds; None: as it says itself.
+        block_size: tokens of one KV block; None: as it says itself.
+        api_key: for its HTTP interface.
+
+    Raises:
+        SettingsError: a value that cannot be.
+
+    >>> Engine("http://10.0.0.1:8000", events="tcp://10.0.0.1:5557").name
+    '10.0.0.1:8000'
+    """
+
+    url: str
+    name: str = ""
+    events: str = ""
+    replay: str = ""
+    topic: str = ""
+    listen: bool = False
+    ranks: int = 1
+    model: str | None = None
+    capacity_tokens: int | None = None
+    block_size: int | None = None
+    api_key: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", api_url(self.url))
+        for name in ("name", "events", "replay", "topic", "api_key"):
+            if not isinstance(getattr(self, name), str):
+                raise SettingsError(f"an engine's {name} must be str, not {type(getattr(self, name)).__name__}")
+        for name, empty in (("ranks", False), ("capacity_tokens", True), ("block_size", True)):
+            value = getattr(self, name)
+            if not (empty and value is None) and (type(value) is not int or value < 1):
+                raise SettingsError(f"an engine's {name} must be a positive int, not {short(value)}")
+        for name in ("events", "replay"):
+            address = getattr(self, name)
+            if address and not _usable(address):
+                raise SettingsError(
+                    f"an engine's {name} must be tcp://HOST:PORT or ipc:///PATH, without *, not {short(address)}"
+                )
+        if self.replay and not self.events:
+            raise SettingsError("an engine's replay means nothing without its events")
+        if self.ranks > 1 and self.events and not self.events.startswith("tcp:"):
+            raise SettingsError("the events of several ranks need a tcp address: rank r is at its port + r")
+        if not self.name:
+            object.__setattr__(self, "name", urlsplit(self.url).netloc.rpartition("@")[2])
+
+    def __repr__(self) -> str:
+        shown = [repr(self.url)]
+        for one in fields(self)[1:]:
+            value = getattr(self, one.name)
+            if value != one.default:
+                shown.append(f"{one.name}={'***' if one.name == 'api_key' else value!r}")
+        return f"Engine({', '.join(shown)})"
+
+
+EngineLike = Engine | str
+
+
+def engine_of(given: EngineLike) -> Engine:
+    """An engine, or one from a line: its address, and perhaps settings as ``name=value`` behind it.
+
+    Raises:
+        SettingsError: it is none.
+
+    >>> engine_of("http://10.0.0.1:8000 events=tcp://10.0.0.1:5557 ranks=2").ranks
+    2
+    """
+    if isinstance(given, Engine):
+        return given
+    if not isinstance(given, str) or not given.split():
+        raise SettingsError(f"an engine is an Engine or its address, not {short(given)}")
+    url, *rest = given.split()
+    values = dict(part.partition("=")[::2] for part in rest)
+    check_known(values, [one.name for one in fields(Engine)][1:])
+    kinds = {"listen": bool, "ranks": int, "capacity_tokens": int, "block_size": int}
+    try:
+        converted: dict[str, Any] = {
+            name: msgspec.convert(value, kinds.get(name, str), strict=False) for name, value in values.items()
+        }
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"engine {url}: {error}") from None
+    return Engine(url, **converted)
+
+
+def engines_of(given: Iterable[EngineLike] | str) -> tuple[Engine, ...]:
+    """Engines, each once; a text has one a line, or separated by commas.
+
+    Raises:
+        SettingsError: one is none, or two have the same name.
+
+    >>> [engine.name for engine in engines_of("http://a:8000, http://b:8000")]
+    ['a:8000', 'b:8000']
+    """
+    if isinstance(given, str):
+        given = [line for line in given.replace(",", "\n").split("\n") if line.strip()]
+    engines = tuple(engine_of(one) for one in given)
+    names = [engine.name for engine in engines]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise SettingsError(f"two engines are called {min(twice)!r}; give them names")
+    return engines
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What an engine says of itself. None: it does not say.
+
+    Args:
+        kind: which software it is.
+        capacity_tokens: what its cache holds.
+        block_size: tokens of one KV block.
+        model: the first that it lists.
+        running: requests that it works on.
+        waiting: requests that wait there.
+        events: whether it publishes KV-cache events.
+    """
+
+    kind: Kind = "unknown"
+    capacity_tokens: int | None = None
+    block_size: int | None = None
+    model: str | None = None
+    running: int | None = None
+    waiting: int | None = None
+    events: bool | None = None
+
+
+def _usable(address: str) -> bool:
+    parts = urlsplit(address)
+    try:
+        port = parts.port
+    except ValueError:
+        return False
+    if "*" in address or parts.scheme not in _TRANSPORTS:
+        return False
+    return bool(parts.hostname and port) if parts.scheme == "tcp" else bool(parts.path or parts.netloc)

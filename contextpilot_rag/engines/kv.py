@@ -1,0 +1,78 @@
+"""What engines tell of their caches: KV blocks stored, removed, all cleared. vLLM and SGLang mean the same by these.
+
+A KV block is the engine's: so many tokens behind a certain prefix. (A block, without more, is the retriever's.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Hash = int | bytes
+"""An engine's name for a KV block: 64 bits, as an unsigned number whatever sign it had on the wire; or bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """KV blocks that follow each other were computed and can be found from now on.
+
+    Args:
+        hashes: of these.
+        parent: of the KV block before the first; None: the first begins a prompt.
+        tokens: of all of them, one after another.
+        block_size: tokens of each.
+        extra: for each, what but tokens its identity depends on (cache salt, LoRA, images), as text; "" for nothing.
+            A cache salt alone is `salt_extra` of it.
+        medium: where: "GPU", "CPU", "STORAGE", "CPU_PINNED", "DISK", "EXTERNAL", ...
+        group: of the cache, where a model has several kinds of attention.
+        sliding: its kind of attention sees only what is near, so these KV blocks say little about a prefix.
+    """
+
+    hashes: tuple[Hash, ...]
+    parent: Hash | None
+    tokens: tuple[int, ...]
+    block_size: int
+    extra: tuple[str, ...] = ()
+    medium: str = "GPU"
+    group: int = 0
+    sliding: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """KV blocks are no longer there. One that was stored twice is there until it was removed twice."""
+
+    hashes: tuple[Hash, ...]
+    medium: str = "GPU"
+    group: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """Nothing is there any more, in any medium."""
+
+
+Event = Stored | Removed | Cleared
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What an engine tells in one message.
+
+    Args:
+        events: in the order they happened.
+        rank: data-parallel rank, where the engine says so.
+        unknown: events of kinds that are not known here.
+    """
+
+    events: tuple[Event, ...]
+    rank: int | None = None
+    unknown: int = 0
+
+
+def salt_extra(salt: str | None) -> str:
+    """The ``extra`` of the first KV block of a prompt that has this cache salt and nothing else.
+
+    >>> salt_extra(None), salt_extra("s-1")
+    ('', 'salt:s-1')
+    """
+    return "" if salt is None else f"salt:{salt}"
