@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
 from ..errors import SettingsError
 from ..forking import after_fork, was_held
-from ..types import Alignment, IndexStats, Namespace, Request, Usage
+from ..types import Alignment, BlockRef, IndexStats, Namespace, Request, Usage
 from .align import align, placement_rule
 from .history import HISTORY_REQUESTS
 from .share import Limits, Share, dump_share, load_shares, locked
@@ -159,6 +159,37 @@ class LocalIndex:
             with share.lock:
                 share.tree.touch([alignment.request.blocks[rank] for rank in alignment.order])
 
+    def prune(self, namespace: Namespace, path: Sequence[Hashable]) -> int:
+        """Take it that the engine no longer has a path's last block, and so nothing that follows it there.
+
+        Args:
+            namespace: whose.
+            path: keys of blocks in prompt order; nothing changes if the tree does not have all of them so.
+
+        Returns:
+            How many entries of the tree were dropped.
+        """
+        with self._lock:
+            share = self._shares.get(namespace)
+        if share is None:
+            return 0
+        with share.lock:
+            dropped = share.tree.prune(path)
+            self._resized(share)
+        return dropped
+
+    def restore(self, namespace: Namespace, blocks: Sequence[BlockRef]) -> None:
+        """Take it that the engine has these blocks in its cache. No request is counted, and no tail learns from it.
+
+        Args:
+            namespace: whose.
+            blocks: distinct, in prompt order from the first.
+        """
+        share = self._share(namespace)
+        with share.lock:
+            share.tree.insert(blocks)
+            self._resized(share)
+
     def forget(self, namespace: Namespace | None = None) -> None:
         """Drop what is known of a namespace, under any head if it names none, or of all. Counts stay."""
         with self._lock:
@@ -253,13 +284,18 @@ class LocalIndex:
         if share.tail is not None:
             tree.max_blocks = self._limits.tree_blocks(share.tail.entries)
         tree.insert([blocks[rank] for rank in alignment.order])
-        size = share.entries
         with self._lock:
             self._rules[alignment.rule.value] += 1
             self._counts["changed"] += alignment.changed
             self._counts["block_tokens"] += alignment.request.tokens
             self._counts["predicted"] += alignment.predicted_cached_tokens
             self._counts["retrieved"] += alignment.retrieved_cached_tokens
+        self._resized(share)
+
+    def _resized(self, share: Share) -> None:
+        """Count a share's entries anew, and make room. The share's lock is held."""
+        size = share.entries
+        with self._lock:
             if not share.dropped:
                 self._blocks += size - share.size
                 share.size = size

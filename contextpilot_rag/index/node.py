@@ -33,5 +33,9 @@ class Node:
             self.children = {}
         self.children[child.blocks[0]] = child
 
+    def disown(self) -> None:
+        """Let go of what follows."""
+        self.children = _CHILDLESS
+
     def __repr__(self) -> str:
         return f"<{len(self.blocks)} blocks, {self.tokens} tokens, {len(self.children or ())} children>"

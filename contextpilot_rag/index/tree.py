@@ -182,6 +182,37 @@ class PrefixTree:
             node = self._split(node, offset)
         self._touch(node)
 
+    def prune(self, path: Sequence[Hashable]) -> int:
+        """Forget a path's last block and all that follows it there; nothing if the path is not there whole.
+
+        Args:
+            path: keys of distinct blocks in prompt order.
+
+        Returns:
+            How many entries were forgotten.
+        """
+        node, offset, matched = self._match([BlockRef(key, 0) for key in path])
+        if not path or len(matched) < len(path):
+            return 0
+        before = self.blocks
+        below = list(node.children.values())
+        node.disown()
+        for child in below:  # which grows meanwhile
+            below.extend(child.children.values())
+            child.disown()  # so that it is freed at once, and not by the collector
+            del self._by_use[child]
+            self.tokens -= child.tokens
+            self.blocks -= len(child.blocks)
+        first, gone = node.blocks[0], sum(node.weights[offset - 1 :])
+        self.tokens -= gone
+        self.blocks -= len(node.blocks) - offset + 1
+        node.tokens -= gone
+        del node.blocks[offset - 1 :], node.weights[offset - 1 :]
+        if not node.blocks:
+            del self._by_use[node]
+            del node.parent.children[first]
+        return before - self.blocks
+
     def clear(self) -> None:
         """Forget everything."""
         self._root = Node(None, [], [])

@@ -114,6 +114,23 @@ def test_eight_threads_with_tails():
             assert shadow.tree.tokens <= 5_000
 
 
+def test_what_the_engine_lost_is_pruned_and_what_it_has_again_is_restored():
+    index, other = LocalIndex(), Namespace(tenant="other")
+    index.align(Request((A, B)))
+    index.align(Request((A, B), other))
+    assert index.prune(Namespace(), ["a", "b"]) == 1
+    assert index.predict(Request((B, A))) == 100
+    assert index.prune(Namespace(), ["a", "b"]) == index.prune(Namespace(tenant="nobody"), ["a"]) == 0
+    index.restore(Namespace(), (B, A))
+    assert index.predict(Request((A, B))) == 200
+    index.restore(Namespace(tenant="new"), (B, A))
+    assert index.predict(Request((A, B), Namespace(tenant="new"))) == 200
+    assert index.predict(Request((A, B), other)) == 200
+    stats = index.stats()
+    assert (stats.requests, stats.block_tokens, stats.rules) == (2, 400, {"nothing_gained": 2})
+    assert index._blocks == held(index) == stats.tree_blocks == 7
+
+
 def held(index):
     return sum(share.entries for share in index._shares.values())
 
@@ -128,6 +145,10 @@ def test_all_namespaces_together_are_bounded(seed):
         index.align(Request(blocks, namespace, budget))
         assert index._blocks == held(index) <= 400
         assert namespace in index.namespaces(1), "the one in use stays"
+        if step % 3 == 0:
+            index.prune(namespace, [block.key for block in blocks[: numbers.randint(1, 9)]])
+            index.restore(Namespace(tenant=str(numbers.randrange(20))), blocks[:5])
+            assert index._blocks == held(index) <= 400
         if step % 100 == 99:
             index.forget(numbers.choice(list(index.namespaces())))
             assert index._blocks == held(index)
@@ -167,6 +188,8 @@ def test_eight_threads_and_one_limit():
             namespace = Namespace(tenant=str(numbers.randrange(8)))
             request = any_request(numbers, namespace)
             assert sorted(index.align(request).order) == list(range(12))
+            index.prune(namespace, [request.blocks[0].key])
+            index.restore(Namespace(tenant=str(numbers.randrange(8))), request.blocks)
             if step % 40 == 39:
                 index.forget(namespace)
                 list(index.dump())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import random
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from contextpilot_rag import BlockRef
+from contextpilot_rag.index.node import Node
 from contextpilot_rag.index.placement import PlacementRule
 from contextpilot_rag.index.tree import Prefix, PrefixTree
 from tests.index.invariants import check
@@ -120,6 +122,44 @@ def test_clear_forgets_everything():
     check(tree)
 
 
+def test_pruning_cuts_a_run_and_all_behind_it():
+    tree = PrefixTree()
+    tree.insert([A, B, C])
+    tree.insert([A, B, D])
+    tree.insert([D, C])
+    assert tree.prune("ab") == 3
+    assert sorted(tree.paths()) == [["a"], ["d", "c"]]
+    check(tree)
+    assert tree.prune("a") == 1
+    assert list(tree.paths()) == [["d", "c"]]
+    check(tree)
+
+
+def test_pruning_what_is_not_there_whole_changes_nothing():
+    tree = PrefixTree()
+    tree.insert([A, B])
+    assert [tree.prune(path) for path in ("", "b", "ba", "abc", "ac")] == [0] * 5
+    assert list(tree.paths()) == [["a", "b"]]
+
+
+def alive():
+    return sum(type(one) is Node for one in gc.get_objects())
+
+
+def test_pruned_nodes_are_freed_without_the_collector():
+    tree = PrefixTree()
+    for end in range(1, 50):
+        tree.insert([BlockRef(number, 1) for number in range(end)])
+        tree.insert([BlockRef(number, 1) for number in range(end)] + [A])
+    gc.disable()
+    try:
+        before, nodes = alive(), len(tree.nodes())
+        assert tree.prune([0]) == 49 + 49
+        assert before - alive() == nodes
+    finally:
+        gc.enable()
+
+
 def test_thousands_of_children_at_one_node():
     tree = PrefixTree()
     for number in range(5_000):
@@ -185,6 +225,11 @@ def test_agrees_with_a_naive_cache(inserted, wanted, capacity):
     assert tree.cached_tokens(wanted)[1] == naive.cached(wanted)
 
 
+def starts(tree):
+    """Every start of a path, each once."""
+    return {tuple(path[:end]) for path in tree.paths() for end in range(1, len(path) + 1)}
+
+
 class TreeMachine(RuleBasedStateMachine):
     """Any mixture of operations leaves a sound tree that holds no more than it may."""
 
@@ -213,6 +258,17 @@ class TreeMachine(RuleBasedStateMachine):
         path = [sequence[rank] for rank in prefix.ranks]
         assert self.tree.cached_tokens(path) == (len(path), prefix.tokens)
         assert prefix.tokens >= self.tree.cached_tokens(sequence)[1]
+
+    @rule(sequence=requests)
+    def prune(self, sequence):
+        keys = [block.key for block in sequence]
+        there = self.tree.cached_tokens(sequence)[0] == len(keys) > 0
+        wanted = starts(self.tree)
+        gone = {start for start in wanted if there and list(start[: len(keys)]) == keys}
+        assert self.tree.prune(keys) == len(gone)
+        assert starts(self.tree) == wanted - gone
+        if keys:
+            assert self.tree.cached_tokens(sequence)[0] < len(keys)
 
     @rule()
     def clear(self):
