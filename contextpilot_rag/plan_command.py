@@ -34,10 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the schedule")
     parser.add_argument(
         "--order",
-        choices=("retrieved", "balanced", "throughput"),
+        choices=("retrieved", "balanced", "throughput", "fixed"),
         default="balanced",
-        help="how much of the retriever's order may be given up; retrieved: only the order of sending changes "
-        "(default: %(default)s)",
+        help="how much of the retriever's order may be given up; retrieved: only the order of sending changes; "
+        "fixed: sorted by id (default: %(default)s)",
     )
     parser.add_argument(
         "--min-gain", type=float, metavar="SHARE", help="balanced: what a change must save (default: 0.1)"

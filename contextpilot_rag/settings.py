@@ -20,7 +20,7 @@ ENVIRONMENT_PREFIX = "CONTEXTPILOT_"
 SERVICE_PREFIX = "CONTEXTPILOT_SERVE_"  # of the service's settings, which are its own
 SECRETS = frozenset({"api_key", "salt_secret"})  # never shown
 
-Order = Literal["retrieved", "balanced", "throughput"]
+Order = Literal["retrieved", "balanced", "throughput", "fixed"]
 OnError = Literal["open", "raise"]
 DedupLevel = Literal["off", "blocks", "blocks+chunks"]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -70,9 +70,10 @@ class Settings:
 
     Args:
         order: "retrieved" never reorders; "balanced" puts the heaviest cached prefix first, the rest as retrieved;
-            "throughput" puts the rest, too, in the order that requests like the recent ones can share best.
+            "throughput" puts the rest, too, in the order that requests like the recent ones can share best; "fixed"
+            sorts by text, whatever was asked before: for engines that share no prefixes between requests.
         min_gain: "balanced" reorders only if the predicted gain is at least this share (0 to 1) of the blocks' tokens;
-            "throughput" takes every gain.
+            "throughput" takes every gain; "fixed" asks for none.
         protect_top: this many of the best blocks keep their places.
         max_displacement: no block moves further than this many places; None: no limit.
         echo: this many of the best blocks stand once more after the last one, if the order changed and they are not the

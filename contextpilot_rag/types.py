@@ -102,9 +102,11 @@ class OrderBudget:
 
     Args:
         order: "retrieved" never reorders; "balanced" puts the heaviest cached prefix first, then the rest as retrieved;
-            "throughput" puts the heaviest cached prefix first, then the rest so that later requests can share the most.
+            "throughput" puts the heaviest cached prefix first, then the rest so that later requests can share the most;
+            "fixed" sorts by key, whatever was asked before, for engines that share no prefixes between requests.
         min_gain: "balanced" reorders only if the predicted gain over the retriever's own order is at least this share
-            (0 to 1) of the blocks' tokens. "throughput" takes every gain: what it reorders today, later requests share.
+            (0 to 1) of the blocks' tokens. "throughput" takes every gain: what it reorders today, later requests share;
+            "fixed" does not look at gains.
         protect_top: this many of the best blocks keep their places.
         max_displacement: no block moves further than this many places. None: no limit.
     """
@@ -155,6 +157,7 @@ class Rule(str, Enum):
     PREFIX = "prefix"
     PLANNED = "planned"
     TAIL = "tail"
+    FIXED = "fixed"
     CONVERSATION = "conversation"
     FAILED_OPEN = "failed_open"
 
@@ -225,6 +228,7 @@ class Alignment:
             f"({share} of the blocks) gained",
             Rule.PLANNED: "requests that follow in the plan share the first blocks of this order",
             Rule.TAIL: "nothing more is cached, but requests like the recent ones can share more of this order",
+            Rule.FIXED: "order='fixed': blocks stand in the order of their keys, whatever was asked before",
             Rule.CONVERSATION: "what stands before these blocks is this conversation's alone: no order shares more",
             Rule.FAILED_OPEN: "the index failed; the retriever's order was kept",
         }[self.rule]

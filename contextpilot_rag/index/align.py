@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..types import Alignment, OrderBudget, Request, Rule
+from .fixed import fixed_order
 from .placement import PlacementRule, fit, remaining
 from .shadow import Tail
 from .tree import Prefix, PrefixTree
@@ -43,6 +44,10 @@ def align(request: Request, tree: PrefixTree, tail: Tail | None = None) -> Align
     if budget.order == "retrieved":
         return as_retrieved(Rule.OFF)
     placement = placement_rule(budget)
+    if budget.order == "fixed":
+        order = fixed_order(blocks, placement)
+        found, tokens = tree.cached_tokens([blocks[rank] for rank in order])
+        return Alignment(request, order, found, tokens, kept_tokens, Rule.FIXED)
     prefix = tree.heaviest_prefix(blocks, placement)
     gain = prefix.tokens - kept_tokens
     enough = _enough(request)

@@ -19,6 +19,7 @@ from ..batch import Plan
 from ..types import Alignment, BlockRef, Namespace, OrderBudget, Request, Rule
 from .align import align, placement_rule
 from .ceiling import ceiling_tokens
+from .fixed import fixed_order
 from .forest import Blocks, SetForest
 from .grow import PIECE, Attempts, grow
 from .layout import lay_out
@@ -126,14 +127,16 @@ class _Part:
         min_gain = self._budget.min_gain if self._budget.order == "balanced" else 0.0
         touched = [sum(self._tokens[member] for member in group) >> self._shift for group in self._member_groups]
         worth = Worth(min_gain, touched, None if self._tree is None else self._cached)
-        self.attempts = Attempts(forest, worth, piece if self._budget.order != "retrieved" else 0)
-        self._finished = self._budget.order == "retrieved" or grow(forest, worth, watch, piece)
+        self.attempts = Attempts(forest, worth, piece if self._searched else 0)
+        self._finished = not self._searched or grow(forest, worth, watch, piece)
         return self._finished
 
     def orders(self) -> Sequence[tuple[int, ...]]:
         """For each request, the order that saves most."""
         if self._budget.order == "retrieved":
             return self._retrieved
+        if self._budget.order == "fixed":
+            return self._fixed()
         hasty = not self._finished and self._budget.order == "throughput"
         popularity = self._popularity() if hasty else None
         orders, trees = lay_out(self.attempts.best, self._member_groups, self._retrieved, self._first, popularity)
@@ -148,10 +151,12 @@ class _Part:
         ]
 
     def sent(self, orders: Sequence[tuple[int, ...]]) -> Plan[Alignment]:
-        """These orders in the order of sending, or the retriever's if they save no more than those."""
+        """These orders in the order of sending, or the retriever's if they save no more than those; fixed ones stay."""
         plan = self._sent(orders)
         if plan.predicted_cached_tokens <= plan.retrieved_cached_tokens:
-            return self._sent(self._retrieved)
+            fixed = [request.budget.order == "fixed" for request in self._requests]
+            each = zip(fixed, orders, self._retrieved, strict=True)
+            return self._sent([order if stays else retrieved for stays, order, retrieved in each])
         return plan
 
     def ceiling(self) -> int:
@@ -159,6 +164,18 @@ class _Part:
         sets = [frozenset(order) for order in self._retrieved]
         cached = [sum(self._refs[number].tokens for number in self._first(blocks)) for blocks in sets]
         return ceiling_tokens(sets, [ref.tokens for ref in self._refs], cached)
+
+    @property
+    def _searched(self) -> bool:
+        """Whether the orders depend on what the requests share."""
+        return self._budget.order not in {"retrieved", "fixed"}
+
+    def _fixed(self) -> list[tuple[int, ...]]:
+        placement = placement_rule(self._budget)
+        return [
+            tuple([retrieved[rank] for rank in fixed_order(request.blocks, placement)])
+            for request, retrieved in zip(self._requests, self._retrieved, strict=True)
+        ]
 
     def _groups(self) -> list[list[int]]:
         """Requests with the same blocks, together; where that alone is not worth a new order, with the same order."""
@@ -255,7 +272,9 @@ class _Part:
         ranks = tuple([rank_of[number] for number in order])
         cached_tokens = sum([request.blocks[rank].tokens for rank in ranks[:found]])
         kept_tokens = sum([block.tokens for block in request.blocks[:kept]])
-        if order != retrieved:
+        if request.budget.order == "fixed":
+            rule = Rule.FIXED
+        elif order != retrieved:
             rule = Rule.PREFIX if cached_tokens > kept_tokens else Rule.PLANNED
         else:
             rule = Rule.OFF if request.budget.order == "retrieved" else Rule.NOTHING_GAINED

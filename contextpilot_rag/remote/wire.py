@@ -31,7 +31,7 @@ Tokens = Annotated[int, Meta(ge=1, le=MAX_BLOCK_TOKENS)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Label = Annotated[int, Meta(ge=1, le=2**31)]
 Key = Name | Annotated[int, Meta(ge=-(2**53), le=2**53)] | None
-Order = Literal["retrieved", "balanced", "throughput"]
+Order = Literal["retrieved", "balanced", "throughput", "fixed"]
 
 
 class NamespaceIn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

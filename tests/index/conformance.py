@@ -168,6 +168,14 @@ class IndexConformance:
         index.align(Request((A, B)))
         assert index.align(Request((B, A), budget=OrderBudget(order="retrieved"))).order == (0, 1)
 
+    def test_a_fixed_order_does_not_depend_on_what_was_sent(self):
+        index, budget = self.make(), OrderBudget("fixed")
+        first = index.align(Request((C, A, B), budget=budget))
+        index.align(Request((B, C)))
+        second = index.align(Request((B, C, A), budget=budget))
+        assert [(C, A, B)[rank] for rank in first.order] == [(B, C, A)[rank] for rank in second.order]
+        assert (first.rule, second.rule, second.predicted_cached_tokens) == (Rule.FIXED, Rule.FIXED, 300)
+
     def test_eight_threads_at_once(self):
         index = self.make()
         blocks = [BlockRef(number, number + 1) for number in range(30)]

@@ -28,7 +28,7 @@ def traffic(seed: int, many: int = 60) -> list[list[str]]:
     return [numbers.sample(TEXTS, 6) for _ in range(many)]
 
 
-@pytest.mark.parametrize("order", ["retrieved", "balanced", "throughput"])
+@pytest.mark.parametrize("order", ["retrieved", "balanced", "throughput", "fixed"])
 def test_the_prompts_are_those_of_an_index_in_the_process(service, order):
     near, far = ContextPilot(order=order), pilot_for(service, order=order)
     with far:

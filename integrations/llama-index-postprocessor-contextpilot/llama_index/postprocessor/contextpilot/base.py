@@ -85,7 +85,9 @@ class ContextPilotPostprocessor(BaseNodePostprocessor):
         frozen=True,
         description="'node': labels and order hint for stock synthesizers and chat engines.",
     )
-    order: Order | None = Field(default=None, frozen=True, description="'retrieved', 'balanced' or 'throughput'.")
+    order: Order | None = Field(
+        default=None, frozen=True, description="'retrieved', 'balanced', 'throughput' or 'fixed'."
+    )
     min_gain: float | None = Field(
         default=None, frozen=True, description="Share of the tokens that a change of order has to gain."
     )
