@@ -57,6 +57,6 @@ class TurnPrompt(AlignedPrompt):
         first = self.history[0] if self.history else {}
         if system is not None and (first.get("role"), first.get("content")) != ("system", system):
             raise InputError("a conversation's system prompt is given once: pilot.conversation(id, system=...)")
-        messages = [*map(copied, self.history), {"role": "user", "content": self.content}]
-        self.sent.prompt_bytes = sum(len(text.encode("utf-8", "surrogatepass")) for text in map(text_of, messages))
-        return cast("list[Message]", messages)
+        rendered = (*self.history, {"role": "user", "content": self.content})
+        self.sent.note(map(text_of, rendered), rendered)
+        return cast("list[Message]", list(map(copied, rendered)))

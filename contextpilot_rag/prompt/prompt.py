@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..dedup.chunks import Repeats
+from ..errors import InputError
 from ..types import Alignment, Block, plain_text
 from . import hints
 from .render import Message, render_messages, render_user
 
 
 class Sent:
-    """What was last rendered for sending. The one thing about a prompt that is noted after it was made."""
+    """What was last rendered for sending. The one thing about a prompt that is noted after it was made.
 
-    __slots__ = ("prompt_bytes",)
+    Attributes:
+        prompt_bytes: UTF-8 bytes of all its texts; 0: nothing was rendered yet.
+        messages: as they were rendered, whatever the caller does with his; None: nothing was, or not as messages.
+    """
+
+    __slots__ = ("messages", "prompt_bytes")
 
     def __init__(self) -> None:
         self.prompt_bytes = 0
+        self.messages: tuple[Mapping[str, Any], ...] | None = None
+
+    def note(self, texts: Iterable[str], messages: Iterable[Mapping[str, Any]] | None = None) -> None:
+        """Take something as rendered.
+
+        Args:
+            texts: all of it.
+            messages: the same as messages, which nobody else changes; None: it is not sent as messages.
+        """
+        self.prompt_bytes = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+        self.messages = None if messages is None else tuple(messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +51,8 @@ class AlignedPrompt(Alignment):
         salt: the namespace's cache salt, or None.
         chunks: parts of blocks that repeat what stands before in this prompt are replaced by location hints.
         exact: only texts that are equal to the last byte count as the same.
-        sent: UTF-8 bytes of the messages rendered last, 0 before. A token estimate is corrected by it.
+        system: the system prompt, where ``align`` was given one.
+        sent: what was rendered last. A token estimate is corrected by it.
     """
 
     retrieved: tuple[Block, ...] = ()
@@ -45,6 +63,7 @@ class AlignedPrompt(Alignment):
     salt: str | None = None
     chunks: bool = False
     exact: bool = False
+    system: str | None = None
     sent: Sent = field(default_factory=Sent, compare=False, repr=False)
 
     def __repr__(self) -> str:
@@ -92,15 +111,25 @@ class AlignedPrompt(Alignment):
         """The messages to send.
 
         Args:
-            system: the system prompt. Keep it constant: everything before the blocks is part of the shared prefix.
+            system: the system prompt; None: the one that ``align`` was given, if any. Keep it constant: everything
+                before the blocks is part of the shared prefix.
+
+        Raises:
+            InputError: another system prompt than ``align`` was given.
         """
-        if system is not None:
-            system = plain_text(system, "the system prompt")
+        system = self._system(system)
         user = self.user_message
-        self.sent.prompt_bytes = len((system or "").encode("utf-8", "surrogatepass")) + len(
-            user.encode("utf-8", "surrogatepass")
-        )
+        self.sent.note((system or "", user), render_messages(system, user))
         return render_messages(system, user)
+
+    def _system(self, system: str | None) -> str | None:
+        """The system prompt to send."""
+        if system is None:
+            return self.system
+        system = plain_text(system, "the system prompt")
+        if self.system not in {None, system}:
+            raise InputError("align was given another system prompt; the index knows what is cached under that one")
+        return system
 
     @property
     def extra_body(self) -> dict[str, Any]:
