@@ -14,12 +14,13 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from .asking import at_once
 from .async_pilot import AsyncContextPilot
 from .conversation import Conversation, TurnPrompt
 from .dedup.marks import shield
 from .engines.usage import usage_of
 from .forking import after_fork
-from .index.local import ContextIndex, LocalIndex
+from .index.local import ContextIndex
 from .intake import namespace_of
 from .pilot import ContextPilot
 from .prompt import hints
@@ -219,7 +220,7 @@ class Adapter:
     def _report(self, prompt: AlignedPrompt, usage: Usage) -> Usage | None:
         """Let the index know, in a thread where an event loop would have to wait for one that is elsewhere."""
         try:
-            loop = None if isinstance(self.pilot.index, LocalIndex) else asyncio.get_running_loop()
+            loop = None if at_once(self.pilot.index) else asyncio.get_running_loop()
         except RuntimeError:
             loop = None
         if loop is None:

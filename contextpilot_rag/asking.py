@@ -58,6 +58,11 @@ class SaltingIndex(ContextIndex, Protocol):
         ...
 
 
+def at_once(index: ContextIndex) -> bool:
+    """Whether an index answers in a fraction of a millisecond and does no input or output."""
+    return isinstance(index, LocalIndex) or getattr(index, "answers_at_once", False) is True
+
+
 _AWAITED = ("aalign", "apredict", "asent", "aobserve", "aforget", "astats")
 
 
@@ -73,7 +78,7 @@ async def apart(index: ContextIndex, call: Callable[P, T], /, *args: P.args, **k
     The embedded index answers in a fraction of a millisecond and does no input or output; any other one is asked in a
     thread.
     """
-    if isinstance(index, LocalIndex):
+    if at_once(index):
         return call(*args, **kwargs)
     return await asyncio.to_thread(call, *args, **kwargs)
 

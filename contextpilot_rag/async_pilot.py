@@ -11,7 +11,7 @@ from . import asking
 from .batch import Plan
 from .conversation import Conversation
 from .dedup.messages import Messages
-from .index.local import ContextIndex, LocalIndex
+from .index.local import ContextIndex
 from .index.watch import Report
 from .intake import BlockLike, ContextLike
 from .pilot import ContextPilot
@@ -182,7 +182,7 @@ class AsyncContextPilot:
         >>> asyncio.run(ask(AsyncContextPilot())).question
         'Where do slices start?'
         """
-        local = isinstance(self._pilot.index, LocalIndex)
+        local = asking.at_once(self._pilot.index)
         return AlignmentWindow(self._pilot, size, max_wait, max_overtaken, None if local else self._pilot.asker)
 
     async def observe(self, alignment: Alignment, response: object) -> Usage | None:

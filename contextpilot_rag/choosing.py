@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
+from .engines.engine import Engine, EngineLike, engines_of
 from .errors import SettingsError
 from .index.local import ContextIndex, LocalIndex
 from .remote.index import RemoteIndex
 from .settings import Settings, name_of, of_environment
 from .types import short
+
+if TYPE_CHECKING:
+    from .engines.pool import EnginePool
 
 logger = logging.getLogger("contextpilot_rag")
 
@@ -67,14 +71,48 @@ def chosen_index(
     return None, index
 
 
+def chosen_engines(
+    engines: Iterable[EngineLike] | None, index: object, settings: Settings, tokenizer: object
+) -> EnginePool | None:
+    """The engines that are meant, followed from now on; None: there are none.
+
+    Args:
+        engines: as the pilot was given them; None: as its settings say.
+        index: as the pilot was given it.
+        settings: the pilot's.
+        tokenizer: the pilot's.
+
+    Raises:
+        SettingsError: one is none, or the index is not one that can follow them.
+    """
+    try:
+        chosen = engines_of(settings.engines if engines is None else engines)
+    except SettingsError as error:
+        raise error if engines is not None else SettingsError(f"{name_of('engines')}: {error}") from None
+    if not chosen and engines is None:
+        return None
+    if (settings.index if index is None else index) != "embedded":
+        raise SettingsError("engines are followed by the embedded index; one that is elsewhere, or yours, is not told")
+    from .engines.pool import EnginePool  # most pilots know no engines
+
+    def make(engine: Engine | None) -> LocalIndex:
+        capacity = settings.capacity_tokens if engine is None else engine.capacity_tokens or settings.capacity_tokens
+        return _embedded(settings, capacity, None if engine is None else engine.block_size)
+
+    whole = callable(getattr(tokenizer, "apply_chat_template", None))
+    return EnginePool(chosen, make, settings.routing, tokenizer if whole else None)
+
+
+def _embedded(settings: Settings, capacity: int | None, kv_block_tokens: int | None = None) -> LocalIndex:
+    return LocalIndex(capacity, settings.max_blocks, settings.max_namespaces, history=settings.history_requests)
+
+
 def _by_name(index: str, settings: Settings, given: Mapping[str, object]) -> tuple[RemoteIndex | None, ContextIndex]:
     if index == "embedded":
         _mean_nothing(
             [name for name in _OF_CONNECTION if name in given], "for an index that is a service; this one is embedded"
         )
-        return None, LocalIndex(
-            settings.capacity_tokens, settings.max_blocks, settings.max_namespaces, history=settings.history_requests
-        )
+        return None, _embedded(settings, settings.capacity_tokens)
     if "://" not in index:
         raise _unknown(index)
     made = RemoteIndex(index, api_key=settings.api_key, timeout=settings.index_timeout)

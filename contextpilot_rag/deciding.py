@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 from .batch import Plan
+from .errors import InputError, SettingsError
 from .failing import Failures
 from .index.tree import PrefixTree
 from .index.watch import Report, Watch
+from .intake import ContextLike, keyed_contexts
 from .prompt.prompt import AlignedPrompt
-from .types import Alignment, Namespace
+from .types import Alignment, Namespace, short
 
 
 def plan_prompts(
@@ -39,6 +42,40 @@ def plan_prompts(
         prompt = prompts[id(alignment.request)]
         alignments.append(decided(prompt, alignment, prompt.salt))
     return Plan(tuple(alignments), plan.sources, plan.ceiling_tokens, plan.complete)
+
+
+def prepared_batch(
+    prepare: Callable[..., AlignedPrompt], contexts: Mapping[Hashable, ContextLike] | Iterable[ContextLike]
+) -> list[AlignedPrompt]:
+    """All contexts, checked and counted; an error says which one it is about.
+
+    Args:
+        prepare: checks one.
+        contexts: as `ContextPilot.plan` takes them.
+
+    Raises:
+        InputError: one cannot be used.
+    """
+    prepared = []
+    for key, context in keyed_contexts(contexts):
+        try:
+            prepared.append(prepare(context, key=key))
+        except InputError as error:
+            hint = " (with a question: Context(blocks, question))" if isinstance(context, tuple) else ""
+            raise type(error)(f"context {short(key)}: {error}{hint}") from None
+    return prepared
+
+
+def check_batch(index: object, time_budget: float | None) -> None:
+    """That a plan can start from an index, and end in so many seconds.
+
+    Raises:
+        SettingsError: it cannot.
+    """
+    if index is not None and not hasattr(index, "tree"):
+        raise SettingsError(f"index must be one, such as pilot.index, not {short(index)}")
+    if time_budget is not None and not (isinstance(time_budget, int | float) and 0 <= time_budget < inf):
+        raise SettingsError(f"time_budget must be a number of seconds, 0 or more, not {short(time_budget)}")
 
 
 def plan_within(

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 
-from .types import Namespace
+from .types import Namespace, plain_text
 
 KEY_BYTES = 16
 
@@ -24,6 +24,15 @@ def block_key(text: str) -> bytes:
     """
     # surrogatepass: a lone surrogate (from a badly decoded file) is unusual, but not ours to reject or to change
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest()
+
+
+def head_of(system: str) -> str:
+    """What stands for a system prompt as a namespace's ``head``: also in a conversation that begins with it.
+
+    Raises:
+        InvalidBlock: it is no str.
+    """
+    return block_key(repr([{"role": "system", "content": plain_text(system, "the system prompt")}])).hex()
 
 
 def cache_salt(namespace: Namespace, secret: str = "") -> str | None:

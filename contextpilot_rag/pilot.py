@@ -4,35 +4,37 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .asking import Asker
 from .batch import Plan
-from .choosing import chosen_index, chosen_settings
+from .choosing import chosen_engines, chosen_index, chosen_settings
 from .conversation import Conversation, left_out, opened, store_for
-from .deciding import plan_within
+from .deciding import check_batch, plan_within, prepared_batch
 from .dedup.messages import Messages
-from .engines.usage import usage_of
-from .errors import InputError, SettingsError
+from .engines.engine import EngineLike
+from .errors import SettingsError
 from .failing import Failures
-from .identity import block_key
+from .identity import block_key, head_of
 from .index.local import ContextIndex
 from .index.watch import Report
-from .intake import BlockLike, ContextLike, distinct, keyed_contexts, namespace_of
+from .intake import BlockLike, ContextLike, distinct, namespace_of
+from .learning import Learner
 from .prompt.prompt import AlignedPrompt
 from .results import RunReport
 from .run_options import RunOptions
 from .sending import send_plan
 from .settings import PilotOptions, RequestOptions, Settings
 from .tokens import CountTokens, TokenCounter, Tokenizer
-from .types import Alignment, BlockRef, Context, IndexStats, Namespace, Request, Rule, Usage, plain_text, short
+from .types import Alignment, BlockRef, Context, IndexStats, Namespace, Request, Rule, Usage, plain_text
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from .engines.pool import EnginePool
     from .sending import Client
 
 
@@ -42,6 +44,8 @@ class ContextPilot:
     Args:
         index: "embedded"; or the address of a service that several processes share, http(s)://HOST:PORT; or any
             `ContextIndex` (to share one between pilots). None: "embedded", unless ``CONTEXTPILOT_INDEX`` says where.
+        engines: where requests go: addresses, or `Engine` objects. Their caches are followed, and ``align`` says which
+            one a request should go to. None: as ``CONTEXTPILOT_ENGINES`` says.
         namespace: what may share cached prefixes; a string is a tenant. The default shares with everybody.
         tokenizer: counts tokens: a callable from text to int, or an object with ``encode``. None: an estimate that
             learns from what the engine reports.
@@ -64,6 +68,7 @@ class ContextPilot:
         self,
         index: str | ContextIndex | None = None,
         *,
+        engines: Iterable[EngineLike] | None = None,
         namespace: Namespace | str | None = None,
         tokenizer: Tokenizer | CountTokens | None = None,
         settings: Settings | None = None,
@@ -75,7 +80,10 @@ class ContextPilot:
         self._conversations = store_for(self.settings, time.monotonic)
         self._failures = Failures(raises=self.settings.on_error == "raise")
         self._made, chosen = chosen_index(index, self.settings, options)
+        self._pool = chosen_engines(engines, index, self.settings, tokenizer)
+        chosen = chosen if self._pool is None else self._pool.fleet
         self.asker = Asker(chosen, self._failures, self.settings.salt_secret)
+        self._learner = Learner(self.asker, self._tokens, self._failures, self._pool)
 
     def __enter__(self) -> ContextPilot:
         return self
@@ -93,6 +101,22 @@ class ContextPilot:
         self.asker.index = index
 
     @property
+    def engines(self) -> EnginePool:
+        """The engines that requests go to; a pilot that was given none raises `SettingsError`."""
+        if self._pool is None:
+            raise SettingsError("this pilot was given no engines: ContextPilot(engines=[...])")
+        return self._pool
+
+    def route(self, engine: str | None, tokens: int = 0) -> str | None:
+        """Which engine a conversation goes on at: the one that it was at, while that lives.
+
+        Args:
+            engine: its name; None: it is new.
+            tokens: of the prompt, as far as they are known.
+        """
+        return None if self._pool is None else self._pool.fleet.route(engine, tokens)
+
+    @property
     def failures(self) -> int:
         """How often something of ours failed, and the request went out all the same. Each outage is logged once."""
         return self._failures.count
@@ -104,6 +128,7 @@ class ContextPilot:
         *,
         namespace: Namespace | str | None = None,
         key: Hashable = None,
+        system: str | None = None,
         **options: Unpack[RequestOptions],
     ) -> AlignedPrompt:
         """Choose the order of a request's blocks and take it as about to be sent.
@@ -114,6 +139,8 @@ class ContextPilot:
             question: stands last in the prompt, as it is. Empty: a `Context`'s own question.
             namespace: for this request; None: the pilot's.
             key: your name for the request; comes back as ``alignment.request.key``.
+            system: the system prompt, where requests have different ones: only those with the same share a prefix. It
+                is what ``messages()`` begins with, then.
             **options: settings for this request: order, min_gain, protect_top, max_displacement, echo, order_hint.
 
         Raises:
@@ -123,7 +150,7 @@ class ContextPilot:
             SettingsError: an unknown setting, or a value it cannot have.
             IndexFailed: the index broke, and ``on_error="raise"`` was asked for.
         """
-        return self.decide(self.prepare(blocks, question, namespace=namespace, key=key, **options))
+        return self.decide(self.prepare(blocks, question, namespace=namespace, key=key, system=system, **options))
 
     def prepare(
         self,
@@ -132,12 +159,10 @@ class ContextPilot:
         *,
         namespace: Namespace | str | None = None,
         key: Hashable = None,
+        system: str | None = None,
         **options: Unpack[RequestOptions],
     ) -> AlignedPrompt:
-        """The first half of `align`: check and count everything, ask the index nothing; the order is the retriever's.
-
-        For those who decide later, such as a window of waiting requests.
-        """
+        """The first half of `align`: check and count, ask the index nothing; the order is the retriever's."""
         settings = self.settings.for_request(options)
         searched = settings.max_text if settings.dedup == "blocks+chunks" else None
         given = distinct(blocks, settings.normalise, searched)
@@ -145,8 +170,10 @@ class ContextPilot:
             question = blocks.question
         question = plain_text(question, "the question")
         space = self._namespace if namespace is None else namespace_of(namespace)
+        if system is not None:
+            space = replace(space, head=head_of(system))
         refs = tuple(
-            BlockRef(name, block.tokens or self._weight(block.text, name))
+            BlockRef(name, block.tokens or self._learner.weight(block.text, name))
             for name, block in zip(given.keys, given.blocks, strict=True)
         )
         return AlignedPrompt(
@@ -156,6 +183,7 @@ class ContextPilot:
             retrieved=given.blocks,
             aliases=given.aliases,
             question=question,
+            system=system,
             hint_wanted=settings.order_hint,
             echo=settings.echo,
             salt=self.asker.salt(space),
@@ -183,8 +211,8 @@ class ContextPilot:
         Nothing is taken as sent. Contexts without a question of their own get none.
 
         Args:
-            contexts: by your own keys, which come back as ``alignment.request.key``; or one after another, then the
-                keys are 0, 1, 2, ... Each is a `Context`, or blocks as `align` takes them.
+            contexts: by your own keys, as for `align`; or one after another, then the keys are 0, 1, 2, ... Each is a
+                `Context`, or blocks as `align` takes them.
             index: start from what it believes to be cached, such as ``pilot.index``. None: from an empty cache, as if
                 it fails.
             namespace: of the whole batch; None: the pilot's.
@@ -205,18 +233,9 @@ class ContextPilot:
         >>> [alignment.request.key for alignment in plan]
         ['q1', 'q3', 'q2']
         """
-        if index is not None and not hasattr(index, "tree"):
-            raise SettingsError(f"index must be one, such as pilot.index, not {short(index)}")
-        if time_budget is not None and not (isinstance(time_budget, int | float) and 0 <= time_budget < inf):
-            raise SettingsError(f"time_budget must be a number of seconds, 0 or more, not {short(time_budget)}")
-        prepared = []
+        check_batch(index, time_budget)
         self.asker.salt(self._namespace if namespace is None else namespace_of(namespace), ask=True)
-        for key, context in keyed_contexts(contexts):
-            try:
-                prepared.append(self.prepare(context, namespace=namespace, key=key, **options))
-            except InputError as error:
-                hint = " (with a question: Context(blocks, question))" if isinstance(context, tuple) else ""
-                raise type(error)(f"context {short(key)}: {error}{hint}") from None
+        prepared = prepared_batch(partial(self.prepare, namespace=namespace, **options), contexts)
         return plan_within(prepared, self.asker.believed(index), self._failures, time_budget, progress, ceiling=ceiling)
 
     async def run(  # noqa: PLR0913  all but two by name
@@ -297,18 +316,19 @@ class ContextPilot:
 
     def count_tokens(self, text: str) -> int:
         """Tokens of a text, as this pilot counts them."""
-        return self._weight(text, block_key(text)) if text else 0
+        return self._learner.weight(text, block_key(text)) if text else 0
 
     def predict(self, prepared: AlignedPrompt) -> int:
         """Tokens of a prepared request that would be cached if it were sent now. Nothing is taken as sent."""
         return self.asker.predict(prepared)
 
-    def observe(self, alignment: Alignment, response: object) -> Usage | None:
+    def observe(self, alignment: Alignment, response: object, messages: Messages | None = None) -> Usage | None:
         """Learn from the engine's answer what was really cached, and how it counts tokens.
 
         Args:
             alignment: what ``align`` returned for this request.
             response: the engine's answer, or the last chunk of a stream: anything with an OpenAI-style ``usage``.
+            messages: as they were sent, where that was not ``alignment.messages()``.
 
         Returns:
             What was reported, or None if nothing was.
@@ -316,17 +336,11 @@ class ContextPilot:
         Raises:
             InputError: the first argument is no alignment.
         """
-        usage = self._reported(alignment, response)
-        if usage is not None:
-            self.asker.observe(alignment, usage)
-        return usage
+        return self._learner.observe(alignment, response, messages)
 
-    async def aobserve(self, alignment: Alignment, response: object) -> Usage | None:
+    async def aobserve(self, alignment: Alignment, response: object, messages: Messages | None = None) -> Usage | None:
         """As `observe`, awaiting an index that is elsewhere."""
-        usage = self._reported(alignment, response)
-        if usage is not None:
-            await self.asker.aobserve(alignment, usage)
-        return usage
+        return await self._learner.aobserve(alignment, response, messages)
 
     def extra_body(self, namespace: Namespace | str | None = None) -> dict[str, Any]:
         """What every request of a namespace carries as ``extra_body``: its ``cache_salt``, if it has one.
@@ -376,22 +390,8 @@ class ContextPilot:
         return self.index.stats()
 
     def close(self) -> None:
-        """End the connections of an index that this pilot made; it makes new ones if it is used again."""
+        """End what this pilot made: an index's connections (new ones are made on use), the following of engines."""
+        if self._pool is not None:
+            self._pool.close()
         if self._made is not None:
             self._made.close()
-
-    def _reported(self, alignment: Alignment, response: object) -> Usage | None:
-        """What an answer reports; token estimates are corrected by it."""
-        if not isinstance(alignment, Alignment):
-            raise InputError(f"observe takes what align returned, not {type(alignment).__name__}")
-        usage = usage_of(response)
-        if usage is not None and isinstance(alignment, AlignedPrompt) and usage.prompt_tokens:
-            self._tokens.calibrate(alignment.sent.prompt_bytes, usage.prompt_tokens)
-        return usage
-
-    def _weight(self, text: str, name: bytes) -> int:
-        try:
-            return self._tokens.count(text, name)
-        except Exception as error:  # noqa: BLE001  fails open: somebody else's tokenizer, and an estimate will do
-            self._failures.fail(error)
-            return self._tokens.estimate(text)

@@ -18,10 +18,11 @@ from .types import OrderBudget
 
 ENVIRONMENT_PREFIX = "CONTEXTPILOT_"
 SERVICE_PREFIX = "CONTEXTPILOT_SERVE_"  # of the service's settings, which are its own
-SECRETS = frozenset({"api_key", "salt_secret"})  # never shown
+SECRETS = frozenset({"api_key", "engines", "salt_secret"})  # never shown: an engine may have a key, too
 
 Order = Literal["retrieved", "balanced", "throughput", "fixed"]
 OnError = Literal["open", "raise"]
+Routing = Literal["pilot", "external"]
 DedupLevel = Literal["off", "blocks", "blocks+chunks"]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=0)]
@@ -58,10 +59,11 @@ class PilotOptions(RequestOptions, total=False):
     conversation_characters: int
     api_key: str
     index_timeout: float
+    routing: Routing
 
 
 # Settings that shape the index or belong to the whole pilot.
-_FIXED = frozenset(PilotOptions.__annotations__) - frozenset(RequestOptions.__annotations__) | {"index"}
+_FIXED = frozenset(PilotOptions.__annotations__) - frozenset(RequestOptions.__annotations__) | {"index", "engines"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,10 @@ class Settings:
         api_key: for an index that is a service.
         index_timeout: seconds that such an index has to answer in; after that the retriever's order goes out.
         index: "embedded", or a service's address, for pilots that are given no index.
+        engines: for pilots that are given none: addresses, each perhaps with settings of `Engine` behind it
+            (``http://HOST:PORT events=tcp://HOST:PORT``), separated by commas.
+        routing: "pilot" says for each request which engine it should go to; "external": somebody else chooses, and one
+            tree stands for all engines.
 
     Raises:
         SettingsError: a value of the wrong type or out of range.
@@ -130,6 +136,8 @@ class Settings:
     api_key: str = ""
     index_timeout: Seconds = 0.05
     index: str = "embedded"
+    engines: str = ""
+    routing: Routing = "pilot"
 
     def __post_init__(self) -> None:
         for name, kind in _kinds().items():

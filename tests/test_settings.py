@@ -129,7 +129,7 @@ def test_an_index_is_no_option_of_a_request():
 
 def test_every_setting_is_an_option_and_every_option_a_setting():
     # The index is a pilot's first argument.
-    assert set(PilotOptions.__annotations__) == {field.name for field in fields(Settings)} - {"index"}
+    assert set(PilotOptions.__annotations__) == {field.name for field in fields(Settings)} - {"index", "engines"}
     assert set(RequestOptions.__annotations__) < set(PilotOptions.__annotations__)
 
 

@@ -13,3 +13,7 @@ class CountingAligner(Aligner, Protocol):
     def count_tokens(self, text: str) -> int:
         """Tokens of a text."""
         ...
+
+    def route(self, engine: str | None, tokens: int = 0) -> str | None:
+        """Which engine a conversation goes on at, that was at this one; None: no engines are known."""
+        ...

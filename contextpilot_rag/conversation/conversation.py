@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..dedup.messages import Messages, as_message, checked_messages, with_texts
 from ..dedup.units import normal
-from ..errors import InputError, SettingsError, TextTooLong
+from ..errors import InputError, SettingsError
 from ..expand import FullMessage, Reader, read_full
 from ..forking import after_fork, was_held
 from ..identity import block_key
@@ -80,6 +80,7 @@ class Conversation:
         self._pending: Pending | None = None  # the last of the messages, as long as it is not answered
         self._ids: dict[int, Hashable] = {}  # by label
         self._read = 0
+        self._engine: str | None = None  # where the latest turn went
         self._system = None if system is None else plain_text(system, "the system prompt")
         self._replay([])
         if messages is not None:
@@ -145,9 +146,10 @@ class Conversation:
             options["echo"] = 0
             prompt = self._pilot.prepare(blocks, question, namespace=self._namespace, key=key, **options)
             for block in prompt.retrieved:
-                self._check_length("a block", block.text)
+                self._dedup.checked("a block", block.text)
             if any(turn.opens for turn in self._turns):
-                prompt = replace(prompt, rule=Rule.CONVERSATION)
+                engine = self._pilot.route(self._engine, prompt.request.tokens)
+                prompt = replace(prompt, rule=Rule.CONVERSATION, engine=engine)
             else:
                 prompt = self._first(prompt)
             self._drop_pending()
@@ -161,6 +163,7 @@ class Conversation:
             self._ids.update(zip(numbers, (prompt.aliases[rank][0] for rank in prompt.order), strict=True))
             values = {one.name: getattr(prompt, one.name) for one in fields(AlignedPrompt)}
             again = frozenset(standing).intersection(numbers)
+            self._engine = prompt.engine
             turn = TurnPrompt(**values, history=history, content=content, numbers=tuple(numbers), again=again)
         self._note_use()
         return turn
@@ -221,7 +224,7 @@ class Conversation:
         if not own:
             raise InputError(f"a message is a mapping with a role, not {short(message)}")
         if own["role"] == "tool":
-            with_texts(own, 0, lambda _, text: self._check_length("a tool's result", text))
+            with_texts(own, 0, lambda _, text: self._dedup.checked("a tool's result", text))
         with self._lock:
             if self._pending is not None:
                 self._turns.append(self._pending.turn)
@@ -333,11 +336,6 @@ class Conversation:
             else:
                 self._label_of[name] = number
         self._pending = None
-
-    def _check_length(self, what: str, text: str) -> str:
-        if len(text) > self._dedup.max_text:
-            raise TextTooLong(f"{what} of {len(text):,} characters; max_text is {self._dedup.max_text:,}")
-        return text
 
     def _key(self, text: str) -> bytes:
         return block_key(normal(text) if self._dedup.normalise else text)

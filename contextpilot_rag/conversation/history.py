@@ -10,6 +10,7 @@ from typing import Any
 from ..dedup.chunks import Repeats
 from ..dedup.marks import shield
 from ..dedup.messages import add_message, with_texts
+from ..errors import TextTooLong
 from ..prompt.hints import label
 from ..prompt.parse import read_user
 from ..prompt.render import OPEN, render_again, render_block, render_documents
@@ -30,6 +31,16 @@ class Dedup:
     chunks: bool = False
     normalise: bool = True
     max_text: int = 64 * 2**20
+
+    def checked(self, what: str, text: str) -> str:
+        """A text that is not too long.
+
+        Raises:
+            TextTooLong: it is.
+        """
+        if len(text) > self.max_text:
+            raise TextTooLong(f"{what} of {len(text):,} characters; max_text is {self.max_text:,}")
+        return text
 
 
 # A label that an answer or a question names, perhaps of a block that was cut off with its turn: it must not come to

@@ -1,0 +1,133 @@
+"""Watching: how well one engine can be followed at present, and what is to be said about it aloud, once an outage."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from ..types import Usage
+from .engine import Engine, Level
+
+_RECENT = 32  # reports that are looked back on
+_ENOUGH = 8  # prompts before it is judged whether their tokens are the engine's
+_ALIKE = 0.5  # of them at least
+
+NO_EVENTS = (
+    "requests were answered for {seconds:.0f} s and no cache event came; is the engine started with cache events on, "
+    "and at this address?"
+)
+UNLIKE = (
+    "the token ids of most prompts are not those that the engine caches; is it the same tokenizer and chat template?"
+)
+
+
+class Watching:
+    """Of one engine. Thread-safe; does nothing by itself.
+
+    Args:
+        engine: which.
+        clock: seconds that never run backwards.
+        patience: seconds after which silence is spoken of.
+
+    >>> watching = Watching(Engine("http://127.0.0.1:8000"), lambda: 0.0)
+    >>> watching.level
+    'model'
+    >>> watching.answered(Usage(prompt_tokens=100, cached_tokens=0), 16)
+    >>> watching.level
+    'usage'
+    """
+
+    def __init__(self, engine: Engine, clock: Callable[[], float], patience: float = 10.0) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._in_step: set[int] = set()
+        self._broken: dict[int, str] = {}
+        self._since_reported = _RECENT
+        self._quiet_since: float | None = None  # when the first request was answered that no event has told of
+        self._silent = False
+        self._looked_at = self._alike = 0.0
+        self._said: str | None = None
+
+    @property
+    def level(self) -> Level:
+        """How it is followed at present."""
+        if self._engine.events and not self.why:
+            return "events"
+        return "usage" if self._since_reported < _RECENT else "model"
+
+    @property
+    def why(self) -> str:
+        """Why it is not followed by its events; empty: it is, or nobody asked for that."""
+        with self._lock:
+            return self._why()
+
+    def answered(self, usage: Usage | None, block_size: int | None) -> None:
+        """A request was answered."""
+        with self._lock:
+            reported = usage is not None and usage.cached_tokens is not None
+            self._since_reported = 0 if reported else min(_RECENT, self._since_reported + 1)
+            if self._quiet_since is None and usage is not None and usage.prompt_tokens is not None:
+                new = usage.prompt_tokens - (usage.cached_tokens or 0)
+                # A hit is silent, and so may be a request that fills less than a KV block.
+                if usage.cached_tokens is not None and new >= 2 * (block_size or 512):
+                    self._quiet_since = self._clock()
+
+    def event(self) -> None:
+        """The engine told of something."""
+        with self._lock:
+            self._quiet_since, self._silent = None, False
+
+    def flowing(self, rank: int) -> None:
+        """A rank's events are complete."""
+        with self._lock:
+            self._in_step.add(rank)
+            self._broken.pop(rank, None)
+
+    def broken(self, rank: int, why: str) -> None:
+        """A rank's events cannot be had, or not understood."""
+        with self._lock:
+            self._in_step.discard(rank)
+            self._broken[rank] = why
+
+    def covered(self, *, alike: bool) -> None:
+        """Whether a prompt's token ids were found to be the engine's."""
+        with self._lock:
+            self._looked_at = self._looked_at * 0.95 + 1
+            self._alike = self._alike * 0.95 + alike
+
+    def gone(self) -> None:
+        """The engine does not answer; when it comes back, all begins anew."""
+        with self._lock:
+            self._in_step.clear()
+            self._broken.clear()
+            self._quiet_since, self._silent, self._said = None, False, None
+            self._since_reported = _RECENT
+            self._looked_at = self._alike = 0.0
+
+    def to_say(self) -> tuple[bool, str] | None:
+        """What has to be said now, and whether it is a complaint (or that all is well again). Each is given once."""
+        with self._lock:
+            if self._quiet_since is not None and self._clock() - self._quiet_since >= self._patience:
+                self._silent = True
+            why = self._why(speaking=True)
+            if why == (self._said or ""):
+                return None
+            had, self._said = self._said, why or None
+            if why:
+                return True, why
+            return (False, "followed by its cache events again") if had else None
+
+    def _why(self, *, speaking: bool = False) -> str:
+        if not self._engine.events:
+            return ""
+        if self._broken:
+            return next(iter(self._broken.values()))
+        if self._silent:
+            return NO_EVENTS.format(seconds=self._patience)
+        if self._looked_at >= _ENOUGH and self._alike < _ALIKE * self._looked_at:
+            return UNLIKE
+        if len(self._in_step) < self._engine.ranks and not speaking:
+            return "its cache events are not there yet"
+        return ""
