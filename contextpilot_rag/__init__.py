@@ -15,6 +15,7 @@ from .async_pilot import AsyncContextPilot
 from .batch import Plan
 from .conversation import Conversation, TurnPrompt
 from .dedup.messages import deduplicate
+from .engines.engine import Engine
 from .expand import expand
 from .index.local import ContextIndex, LocalIndex
 from .pilot import ContextPilot
@@ -34,6 +35,7 @@ __all__ = [
     "ContextIndex",
     "ContextPilot",
     "Conversation",
+    "Engine",
     "IndexStats",
     "LocalIndex",
     "Namespace",

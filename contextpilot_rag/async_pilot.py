@@ -11,6 +11,7 @@ from . import asking
 from .batch import Plan
 from .conversation import Conversation
 from .dedup.messages import Messages
+from .engines.engine import EngineLike
 from .index.local import ContextIndex
 from .index.watch import Report
 from .intake import BlockLike, ContextLike
@@ -25,6 +26,7 @@ from .waiting import AlignmentWindow
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec, Unpack
 
+    from .engines.pool import EnginePool
     from .sending import Client
 
     P = ParamSpec("P")
@@ -48,12 +50,15 @@ class AsyncContextPilot:
         self,
         index: str | ContextIndex | None = None,
         *,
+        engines: Iterable[EngineLike] | None = None,
         namespace: Namespace | str | None = None,
         tokenizer: Tokenizer | CountTokens | None = None,
         settings: Settings | None = None,
         **options: Unpack[PilotOptions],
     ) -> None:
-        self._pilot = ContextPilot(index, namespace=namespace, tokenizer=tokenizer, settings=settings, **options)
+        self._pilot = ContextPilot(
+            index, engines=engines, namespace=namespace, tokenizer=tokenizer, settings=settings, **options
+        )
 
     @classmethod
     def around(cls, pilot: ContextPilot) -> AsyncContextPilot:
@@ -79,6 +84,11 @@ class AsyncContextPilot:
         return self._pilot.settings
 
     @property
+    def engines(self) -> EnginePool:
+        """As `ContextPilot.engines`."""
+        return self._pilot.engines
+
+    @property
     def failures(self) -> int:
         """How often the index failed and the retriever's order went out."""
         return self._pilot.failures
@@ -90,12 +100,15 @@ class AsyncContextPilot:
         *,
         namespace: Namespace | str | None = None,
         key: Hashable = None,
+        system: str | None = None,
         **options: Unpack[RequestOptions],
     ) -> AlignedPrompt:
         """As `ContextPilot.align`."""
         if asking.awaited(self._pilot.index) is None:
-            return await self.apart(self._pilot.align, blocks, question, namespace=namespace, key=key, **options)
-        prepared = self._pilot.prepare(blocks, question, namespace=namespace, key=key, **options)
+            return await self.apart(
+                self._pilot.align, blocks, question, namespace=namespace, key=key, system=system, **options
+            )
+        prepared = self._pilot.prepare(blocks, question, namespace=namespace, key=key, system=system, **options)
         return await self._pilot.asker.adecide(prepared)
 
     async def plan(
@@ -185,9 +198,9 @@ class AsyncContextPilot:
         local = asking.at_once(self._pilot.index)
         return AlignmentWindow(self._pilot, size, max_wait, max_overtaken, None if local else self._pilot.asker)
 
-    async def observe(self, alignment: Alignment, response: object) -> Usage | None:
+    async def observe(self, alignment: Alignment, response: object, messages: Messages | None = None) -> Usage | None:
         """As `ContextPilot.observe`."""
-        return await self._pilot.aobserve(alignment, response)
+        return await self._pilot.aobserve(alignment, response, messages)
 
     async def extra_body(self, namespace: Namespace | str | None = None) -> dict[str, Any]:
         """As `ContextPilot.extra_body`."""

@@ -114,10 +114,11 @@ class AlignmentWindow:
         *,
         namespace: Namespace | str | None = None,
         key: Hashable = None,
+        system: str | None = None,
         **options: Unpack[RequestOptions],
     ) -> AlignedPrompt:
         """As `ContextPilot.align`, after waiting for this request's turn. Who is cancelled gives up the turn."""
-        prepared = self._pilot.prepare(blocks, question, namespace=namespace, key=key, **options)
+        prepared = self._pilot.prepare(blocks, question, namespace=namespace, key=key, system=system, **options)
         loop = asyncio.get_running_loop()
         turn, came = _Turn(prepared, loop.create_future()), loop.time()
         if self._elsewhere is not None and self._window.size > 1 and self._window.max_wait:

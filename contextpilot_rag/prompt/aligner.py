@@ -24,6 +24,7 @@ class Aligner(Protocol):
         *,
         namespace: Namespace | str | None = None,
         key: Hashable = None,
+        system: str | None = None,
         **options: Unpack[RequestOptions],
     ) -> AlignedPrompt:
         """Check and count a request's blocks; the order is the retriever's."""
