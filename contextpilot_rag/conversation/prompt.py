@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import InputError
+from ..prompt.blend import SEPARATOR
 from ..prompt.prompt import AlignedPrompt
 from .history import copied, text_of
 
 if TYPE_CHECKING:
     from ..prompt.render import Message
+
+_NO_BLEND = "a conversation's turn cannot be blended: its history has labels and hints; pilot.align has none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +63,27 @@ class TurnPrompt(AlignedPrompt):
         rendered = (*self.history, {"role": "user", "content": self.content})
         self.sent.note(map(text_of, rendered), rendered)
         return cast("list[Message]", list(map(copied, rendered)))
+
+    def blend_tokens(
+        self,
+        tokenizer: object,  # noqa: ARG002
+        separator: str = SEPARATOR,  # noqa: ARG002
+        *,
+        system: str | None = None,  # noqa: ARG002
+        before: Sequence[int] | None = None,  # noqa: ARG002
+        after: Sequence[int] = (),  # noqa: ARG002
+    ) -> list[int]:
+        """Not for turns.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(_NO_BLEND)
+
+    def blend_messages(self, separator: str = SEPARATOR, *, system: str | None = None) -> list[Message]:  # noqa: ARG002
+        """Not for turns.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(_NO_BLEND)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from ..dedup.chunks import Repeats
 from ..errors import InputError
 from ..types import Alignment, Block, plain_text
 from . import hints
+from .blend import SEPARATOR, blend_ids, blend_text
 from .render import Message, render_messages, render_user
 
 
@@ -119,6 +120,56 @@ class AlignedPrompt(Alignment):
         """
         system = self._system(system)
         user = self.user_message
+        self.sent.note((system or "", user), render_messages(system, user))
+        return render_messages(system, user)
+
+    def blend_tokens(
+        self,
+        tokenizer: object,
+        separator: str = SEPARATOR,
+        *,
+        system: str | None = None,
+        before: Sequence[int] | None = None,
+        after: Sequence[int] = (),
+    ) -> list[int]:
+        """The prompt as token ids for LMCache's CacheBlend, which reuses a block wherever it stands.
+
+        For ``/v1/completions``. Blocks stand whole and in the retriever's order, whatever order was chosen, without
+        labels and hints: those would give a block other ids in another place.
+
+        Args:
+            tokenizer: the model's: with ``encode(text, add_special_tokens=False)`` or ``of_text(text)``, or a function.
+            separator: LMCache's ``blend_special_str``.
+            system: as for `messages`.
+            before: ids that come first, such as a chat template's beginning, with BOS if the model wants one. None: the
+                BOS token, if the tokenizer begins texts with one.
+            after: ids that come last, such as a chat template's end.
+
+        Raises:
+            InputError: another system prompt than ``align`` was given, no tokenizer, or a separator without ids or one
+                that a text cannot be told from.
+        """
+        system, texts = self._system(system), [block.text for block in self.retrieved]
+        ids = blend_ids(texts, self.question, tokenizer, separator, system=system, before=before, after=after)
+        self.sent.note((system or "", *texts, self.question))
+        return ids
+
+    def blend_messages(self, separator: str = SEPARATOR, *, system: str | None = None) -> list[Message]:
+        """As `blend_tokens`, for those who cannot send ids: messages with the separator's text between blocks.
+
+        Most tokenizers take the blank at the end of LMCache's own separator together with what follows; then nothing is
+        found and reused. Two different control tokens of the model in a row are found: the first is for LMCache to
+        drop, as `prompt.blend` says.
+
+        Args:
+            separator: LMCache's ``blend_special_str``.
+            system: as for `messages`.
+
+        Raises:
+            InputError: another system prompt than ``align`` was given.
+        """
+        system = self._system(system)
+        user = blend_text([block.text for block in self.retrieved], self.question, separator)
         self.sent.note((system or "", user), render_messages(system, user))
         return render_messages(system, user)
 
