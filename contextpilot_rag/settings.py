@@ -73,7 +73,7 @@ class Settings:
     Args:
         order: "retrieved" never reorders; "balanced" puts the heaviest cached prefix first, the rest as retrieved;
             "throughput" puts the rest, too, in the order that requests like the recent ones can share best; "fixed"
-            sorts by text, whatever was asked before: for engines that share no prefixes between requests.
+            sorts by text, whatever was asked before: for processes that share an engine but no index.
         min_gain: "balanced" reorders only if the predicted gain is at least this share (0 to 1) of the blocks' tokens;
             "throughput" takes every gain; "fixed" asks for none.
         protect_top: this many of the best blocks keep their places.

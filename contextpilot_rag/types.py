@@ -103,7 +103,7 @@ class OrderBudget:
     Args:
         order: "retrieved" never reorders; "balanced" puts the heaviest cached prefix first, then the rest as retrieved;
             "throughput" puts the heaviest cached prefix first, then the rest so that later requests can share the most;
-            "fixed" sorts by key, whatever was asked before, for engines that share no prefixes between requests.
+            "fixed" sorts by key, whatever was asked before, so that processes that share no index agree.
         min_gain: "balanced" reorders only if the predicted gain over the retriever's own order is at least this share
             (0 to 1) of the blocks' tokens. "throughput" takes every gain: what it reorders today, later requests share;
             "fixed" does not look at gains.

@@ -1,8 +1,9 @@
 """A fixed order: by key, whatever was asked before.
 
-For engines that do not share prefixes between requests, such as llama.cpp with several slots, each of which keeps only
-its own last prompt. What stands in a tree of all prompts is mostly not in the slot that answers, so nothing is gained
-by following it; but two prompts of the same blocks are equal, and those that overlap may begin alike.
+For those who cannot know what is cached: several processes that share an engine but no index, where what each believes
+is mostly not so, above all if the engine keeps little, such as llama.cpp with the last prompt of each slot. All of them
+give two prompts of the same blocks the same order, and those that overlap may begin alike. An index that sees all of
+the traffic finds more.
 """
 
 from __future__ import annotations
