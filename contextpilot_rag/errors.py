@@ -18,6 +18,7 @@ ContextPilotError
     ├── EngineUnreachable         nothing answers at its address
     ├── EngineRefused             it answered with an error status
     ├── EngineBrokeOff            its answer ended before it was complete
+    ├── EventError                what it tells of its cache cannot be understood
     └── EngineUnavailable         a local engine cannot be started here
 """
 
@@ -122,6 +123,10 @@ class EngineRefused(EngineError):
 
 class EngineBrokeOff(EngineError):
     """The engine's answer ended before it was complete."""
+
+
+class EventError(EngineError):
+    """What an engine tells of its cache cannot be understood, or nobody can be listened to any more."""
 
 
 class EngineUnavailable(EngineError):

@@ -21,7 +21,7 @@ class Stored:
         tokens: of all of them, one after another.
         block_size: tokens of each.
         extra: for each, what but tokens its identity depends on (cache salt, LoRA, images), as text; "" for nothing.
-            A cache salt alone is `salt_extra` of it.
+            A cache salt alone is `salt_extra` of it. Empty: nothing for any of them.
         medium: where: "GPU", "CPU", "STORAGE", "CPU_PINNED", "DISK", "EXTERNAL", ...
         group: of the cache, where a model has several kinds of attention.
         sliding: its kind of attention sees only what is near, so these KV blocks say little about a prefix.
@@ -61,12 +61,17 @@ class Batch:
     Args:
         events: in the order they happened.
         rank: data-parallel rank, where the engine says so.
-        unknown: events of kinds that are not known here.
+        unknown: events that are left out here, as their kind is not known, or as it is not clear which tokens belong to
+            which KV block.
+        at: when, by the engine's clock in seconds, where it says so.
+        epoch: which life of the engine this is, where it says so.
     """
 
     events: tuple[Event, ...]
     rank: int | None = None
     unknown: int = 0
+    at: float | None = None
+    epoch: str | None = None
 
 
 def salt_extra(salt: str | None) -> str:
