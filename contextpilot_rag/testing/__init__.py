@@ -16,5 +16,6 @@ from __future__ import annotations
 from .chat import Answer
 from .fake import FakeEngine, ReceivedRequest
 from .paged import PagedPrefixCache
+from .wire import EventOptions
 
-__all__ = ["Answer", "FakeEngine", "PagedPrefixCache", "ReceivedRequest"]
+__all__ = ["Answer", "EventOptions", "FakeEngine", "PagedPrefixCache", "ReceivedRequest"]

@@ -71,6 +71,7 @@ class Answer:
 
     Args:
         id: of the completion.
+        number: of the request, counted by the engine.
         created: seconds since the epoch.
         model: as the request called it.
         pieces: the text, token by token.
@@ -82,6 +83,7 @@ class Answer:
     """
 
     id: str
+    number: int
     created: int
     model: str
     pieces: tuple[str, ...]

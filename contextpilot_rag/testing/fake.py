@@ -12,11 +12,13 @@ from array import array
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from ..errors import EngineRefused, EngineUnavailable, EngineUnreachable, InputError, SettingsError
 from .chat import Answer, ChatRequest, Prompt, TokenizeText, pieces, prompt_tokens, read, text_tokens
-from .paged import PagedPrefixCache
+from .core import Core
+from .events import EventPublisher
+from .wire import Dialect, EventOptions
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -68,6 +70,9 @@ class FakeEngine:
         delay_seconds: waited before each answer, besides. Can be set later.
         report_cached: False: ``prompt_tokens_details`` is null, as with an engine that does not tell. Can be set later.
         max_requests: how many `requests` are remembered, newest first kept.
+        dialect: the engine that it is like in what it publishes and says of itself.
+        events: publish KV-cache events as that engine does, over ZeroMQ on 127.0.0.1 while it serves. `EventOptions`
+            say how. What happens in process is told, too, and what happened before the start can be replayed.
         sleep: what the loopback server waits with.
 
     Raises:
@@ -81,7 +86,7 @@ class FakeEngine:
     {'cached_tokens': 12}
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  settings, by name
         self,
         *,
         block_size: int = 16,
@@ -91,6 +96,8 @@ class FakeEngine:
         delay_seconds: float = 0.0,
         report_cached: bool = True,
         max_requests: int = 10_000,
+        dialect: Dialect = "vllm",
+        events: bool | EventOptions = False,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         if prefill_tokens_per_second is not None and not (
@@ -101,23 +108,31 @@ class FakeEngine:
             raise SettingsError(f"delay_seconds must be 0 or more, not {delay_seconds!r}")
         if type(max_requests) is not int or not 0 <= max_requests <= sys.maxsize:
             raise SettingsError(f"max_requests must be an int, 0 or more, not {max_requests!r}")
+        if dialect not in get_args(Dialect):
+            raise SettingsError(f"dialect must be one of {', '.join(get_args(Dialect))}, not {dialect!r}")
+        if not isinstance(events, bool | EventOptions):
+            raise SettingsError(f"events must be True, False or EventOptions, not {events!r}")
+        if events is True:
+            events = EventOptions()
         self.model = model
+        self.dialect = dialect
         self.prefill_tokens_per_second = prefill_tokens_per_second
         self.delay_seconds = delay_seconds
         self.report_cached = report_cached
         self.sleep = sleep
-        self._cache = PagedPrefixCache(block_size, capacity_blocks)
+        self._core = Core(block_size, capacity_blocks, events.spoken(dialect) if events else None)
         self._requests: deque[ReceivedRequest] = deque(maxlen=max_requests)
-        self._numbers = itertools.count(1)
         self._to_fail: tuple[int, int | None] = (0, None)
         self._failures = 0
         self._lock = threading.Lock()
         self._server: LoopbackServer | None = None
+        self._publisher: EventPublisher | None = None
         self._server_lock = threading.Lock()
 
     def __repr__(self) -> str:
         where = "in process" if self._server is None else self._server.address
-        return f"FakeEngine({self.model!r}, {where}, {len(self._cache)} of {self._cache.capacity_blocks} blocks used)"
+        cache = self._core.cache
+        return f"FakeEngine({self.model!r}, {where}, {len(cache)} of {cache.capacity_blocks} blocks used)"
 
     def __enter__(self) -> FakeEngine:
         return self.start()
@@ -142,6 +157,35 @@ class FakeEngine:
         return f"{server.address}/v1"
 
     @property
+    def events_url(self) -> str:
+        """Where followers hear of its cache: ``tcp://127.0.0.1:<port>``.
+
+        Raises:
+            EngineUnavailable: it publishes nothing, or is not started.
+        """
+        return self._published().events_url
+
+    @property
+    def replay_url(self) -> str:
+        """Where they have it repeated; empty if `EventOptions` say so.
+
+        Raises:
+            EngineUnavailable: it publishes nothing, or is not started.
+        """
+        return self._published().replay_url
+
+    @property
+    def followers(self) -> int:
+        """How many subscriptions to its events there are. What is published before one is there does not reach it."""
+        publisher = self._publisher
+        return 0 if publisher is None else publisher.followers()
+
+    @property
+    def cached_hashes(self) -> frozenset[int]:
+        """The full blocks that are cached now, as events call them: 64 bits, unsigned."""
+        return self._core.hashes
+
+    @property
     def requests(self) -> tuple[ReceivedRequest, ...]:
         """The latest requests that were answered, oldest first, as of now."""
         with self._lock:
@@ -155,16 +199,18 @@ class FakeEngine:
     @property
     def max_model_len(self) -> int:
         """The longest prompt it takes, in tokens: what fits in its cache."""
-        return self._cache.capacity_tokens
+        return self._core.cache.capacity_tokens
 
-    def start(self, port: int = 0) -> FakeEngine:
-        """Serve on 127.0.0.1, in a daemon thread. Returns when it answers; does nothing if it is started.
+    def start(self, port: int = 0, events_port: int = 0, replay_port: int = 0) -> FakeEngine:
+        """Serve on 127.0.0.1, in daemon threads. Returns when it answers; does nothing if it is started.
 
         Args:
             port: 0: any free one.
+            events_port: for `events_url`; 0: any free one.
+            replay_port: for `replay_url`; 0: any free one.
 
         Raises:
-            EngineUnavailable: starlette or uvicorn are not installed, or the port is taken.
+            EngineUnavailable: starlette, uvicorn or pyzmq are not installed, or a port is taken.
         """
         with self._server_lock:
             if self._server is None:
@@ -174,24 +220,50 @@ class FakeEngine:
                     raise EngineUnavailable(
                         f"the FakeEngine's server needs {error.name}: pip install 'contextpilot-rag[testing]'"
                     ) from error
-                self._server = LoopbackServer(self, port)
+                log = self._core.log
+                publisher = None if log is None else EventPublisher(log, events_port, replay_port)
+                try:
+                    self._server = LoopbackServer(self, port)
+                except BaseException:
+                    if publisher is not None:
+                        publisher.close()
+                    raise
+                self._publisher = publisher
         return self
 
     def stop(self) -> None:
-        """End the server. Requests in progress are cut off, the port is free afterwards; the cache stays.
+        """End the server. Requests in progress are cut off, the ports are free afterwards.
+
+        The cache stays, and its events go on from where they were after the next `start`: as of an engine that could
+        not be reached for a while. `crash` is the other end.
 
         Raises:
-            EngineUnavailable: the server's thread does not end.
+            EngineUnavailable: a thread of the server does not end.
         """
         with self._server_lock:
             server, self._server = self._server, None
-        if server is not None:
-            server.stop()
+            publisher, self._publisher = self._publisher, None
+            try:
+                if server is not None:
+                    server.stop()
+            finally:
+                if publisher is not None:
+                    publisher.close()
+
+    def crash(self) -> None:
+        """End as an engine does that is killed: `stop`, and the cache is gone without a word.
+
+        After the next `start` events begin at number 0 again. What arrived is kept.
+        """
+        try:
+            self.stop()
+        finally:
+            self._core.crash()
 
     def reset(self) -> None:
-        """Empty the cache, and let nothing fail any more. What arrived is kept."""
+        """Empty the cache, say so to followers, and let nothing fail any more. What arrived is kept."""
+        self._core.reset()
         with self._lock:
-            self._cache.clear()
             self._to_fail = (0, None)
 
     def fail_next(self, times: int = 1, status: int | None = 500) -> None:
@@ -227,42 +299,54 @@ class FakeEngine:
 
     def answer(self, body: Mapping[str, Any] | bytes) -> Answer:
         """As `chat`, one step before: the answer, to be had whole or in chunks. Bytes are taken as JSON."""
+        answer = self.receive(body)
+        self.prefilled(answer)
+        return answer
+
+    def receive(self, body: Mapping[str, Any] | bytes) -> Answer:
+        """As `answer`, but what followers of the cache are told waits for `prefilled`."""
         self._fail_if_told()
         request, raw = read(body, ChatRequest)
         if request.stream_options is not None and not request.stream:
             raise InputError("stream_options: only a request with stream=true can have them")
         tokens = self._limited(prompt_tokens(request))
-        model = self.model if request.model is None else request.model
-        with self._lock:
-            cached = self._cache.lookup(tokens, request.cache_salt)
-            text = self._text(len(tokens), cached)
+        text: list[str] = []
+
+        def said(cached: int) -> list[str]:
+            text.extend(self._text(len(tokens), cached))
             # One token more than there is room for: the last one generated is never stored.
             room = self.max_model_len - len(tokens) + 1
-            said = text[: min(room, request.max_completion_tokens or request.max_tokens or room)]
-            self._cache.serve(tokens, request.cache_salt, text_tokens("".join(said)))
+            return text[: min(room, request.max_completion_tokens or request.max_tokens or room)]
+
+        with self._lock:
+            number, cached, answer = self._core.serve(tokens, request.cache_salt, said)
             received = ReceivedRequest(
                 messages=tuple(raw["messages"]),
-                model=model,
+                model=self.model if request.model is None else request.model,
                 cache_salt=request.cache_salt,
                 prompt_tokens=len(tokens),
                 cached_tokens=cached,
-                completion_tokens=len(said),
+                completion_tokens=len(answer),
                 wait_seconds=self._wait_seconds(len(tokens) - cached),
                 stream=bool(request.stream),
             )
             self._requests.append(received)
-            number = next(self._numbers)
         return Answer(
             id=f"chatcmpl-fake-{number}",
+            number=number,
             created=int(time.time()),
-            model=model,
-            pieces=tuple(said),
-            finish_reason="stop" if len(said) == len(text) else "length",
+            model=received.model,
+            pieces=tuple(answer),
+            finish_reason="stop" if len(answer) == len(text) else "length",
             usage=self._usage(received),
             wait_seconds=received.wait_seconds,
             stream=received.stream,
             include_usage=request.stream_options is not None and bool(request.stream_options.include_usage),
         )
+
+    def prefilled(self, answer: Answer) -> None:
+        """The engine is through with a prompt: followers are told of it, and of those that arrived before it."""
+        self._core.prefilled(answer.number)
 
     def tokenize(self, body: Mapping[str, Any] | bytes) -> dict[str, Any]:
         """The tokens of ``{"messages": ...}`` under the chat template, or of ``{"prompt": ...}``, as vLLM's /tokenize.
@@ -279,6 +363,14 @@ class FakeEngine:
         else:
             tokens = self._limited(text_tokens(read(raw, TokenizeText)[0].prompt))
         return {"count": len(tokens), "max_model_len": self.max_model_len, "tokens": tokens.tolist()}
+
+    def _published(self) -> EventPublisher:
+        publisher = self._publisher
+        if publisher is None:
+            raise EngineUnavailable(
+                "the FakeEngine publishes no events: use `with FakeEngine(events=True) as engine`, or start()"
+            )
+        return publisher
 
     def _fail_if_told(self) -> None:
         with self._lock:

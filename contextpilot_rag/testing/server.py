@@ -121,19 +121,25 @@ class _Dropped(Response):
 
 def _app(engine: FakeEngine, dropped: Response) -> ASGIApp:
     async def chat(request: Request) -> Response:
-        answer = engine.answer(await _body(request))
+        answer = engine.receive(await _body(request))
+
+        async def prefilled() -> None:
+            try:
+                if answer.wait_seconds > 0:
+                    await engine.sleep(answer.wait_seconds)
+            finally:
+                engine.prefilled(answer)
+
         if answer.stream:
 
             async def events() -> AsyncIterator[bytes]:
-                if answer.wait_seconds > 0:
-                    await engine.sleep(answer.wait_seconds)
+                await prefilled()
                 for chunk in answer.chunks():
                     yield b"data: " + msgspec.json.encode(chunk) + b"\n\n"
                 yield b"data: [DONE]\n\n"
 
             return StreamingResponse(events(), media_type="text/event-stream")
-        if answer.wait_seconds > 0:
-            await engine.sleep(answer.wait_seconds)
+        await prefilled()
         return _json(answer.completion())
 
     async def models(_: Request) -> Response:
