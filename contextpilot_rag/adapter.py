@@ -160,7 +160,7 @@ class Adapter:
                 None if usage is None else self._found(sent, None if namespace is None else namespace_of(namespace))
             )
             if prompt is not None and usage is not None:
-                prompt.sent.prompt_bytes = len(sent.encode("utf-8", "surrogatepass"))
+                prompt.sent.note((sent,))
                 return self._report(prompt, usage)
         return None
 

@@ -129,8 +129,9 @@ def _variants(text: str, separator: str) -> Iterator[str]:
     yield text
     core = _core(separator)
     yield text.replace(core, _apart(core))
-    signs = {sign for sign in core if not sign.isalnum() and not sign.isspace()} or set(core)
-    yield JOINER + "".join(f"{JOINER}{sign}{JOINER}" if sign in signs else sign for sign in text) + JOINER
+    signs = {sign for sign in core if not sign.isalnum() and not sign.isspace()}
+    for apart in (signs, set(core)):
+        yield JOINER + "".join(f"{JOINER}{sign}{JOINER}" if sign in apart else sign for sign in text) + JOINER
 
 
 def _standing_alone(

@@ -171,6 +171,20 @@ def test_the_separator_in_a_block_is_broken_up_and_nothing_else():
     ]
 
 
+def test_no_more_joiners_than_it_takes():
+    shown = blend_ids(["a # # b #c"], "", characters, before=())
+    assert "".join(map(chr, shown)) == f"a {JOINER}#{JOINER} {JOINER}#{JOINER} b #c"
+
+
+def test_what_is_left_of_a_separator_without_its_first_id_cannot_overlap_itself():
+    """Where LMCache finds two that overlap, it is wrong about all that stands behind them."""
+    whole = blend_ids(["baaa", "aa"], "a", characters, "#aa")
+    pieces = cut(whole, characters("aa"))
+    assert ["".join(map(chr, piece)).replace(JOINER, "") for piece in pieces] == ["baaa#", "aa#", "a"]
+    with_bos = blend_ids(["baaa", "aa"], "a", Merging([], bos=1), "#aa", before=())
+    assert _decoded(with_bos) == "baaa#aaaa#aaa"
+
+
 def test_a_block_that_makes_a_separator_with_its_neighbour_gets_joiners_too():
     ids = blend_ids(["a#", "#b"], "", characters, "##")
     assert cut(ids, characters("##")) == [
