@@ -93,7 +93,7 @@ class Metrics:
 
     def __init__(self, text: str) -> None:
         self._samples: dict[str, list[tuple[Labels, float]]] = {}
-        for line in text.splitlines():
+        for line in text.split("\n"):  # and nowhere else: labels may hold other line ends
             if line.startswith("#") or len(line) > _LONGEST_LINE or "_bucket" in line:
                 continue
             found = _SAMPLE.match(line.strip())
@@ -133,6 +133,8 @@ def _vllm(metrics: Metrics, model: str | None) -> EngineFacts:
         capacity = _count(labels.get("kv_cache_size_tokens"))
         if capacity is None and block_size is not None and blocks is not None:
             capacity = block_size * blocks
+        if capacity is not None and block_size is not None:
+            capacity = max(0, capacity - block_size)  # one KV block stands for those that are not needed any more
         break
     return EngineFacts(
         kind="vllm",
