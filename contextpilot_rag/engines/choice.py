@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 BOUND = 1.25
 """What an engine may have been given lately, in shares of the mean."""
-SLACK = 2
+SLACK = 4
 """And so many requests more: of a few, one engine has always more than its share."""
 UNCACHED = 3
 """What a token that has to be computed costs, in tokens that wait there before: a copy of what is cached elsewhere also
@@ -57,12 +57,12 @@ class Standing:
     joining: Joining | None = None
 
 
-def welcoming(standings: Sequence[Standing], tokens: int) -> list[int]:
+def welcoming(standings: Sequence[Standing], size: float) -> list[int]:
     """The places of those engines that were not given too much lately; all, if that is true of none.
 
     Args:
         standings: of each engine.
-        tokens: of the request.
+        size: of a request, in tokens.
 
     >>> welcoming([Standing(recent=9_000), Standing(recent=1_000)], 500), welcoming([Standing(recent=9_000)], 500)
     ([1], [0])
@@ -70,7 +70,7 @@ def welcoming(standings: Sequence[Standing], tokens: int) -> list[int]:
     if not standings:
         return []
     mean = sum(standing.recent for standing in standings) / len(standings)
-    slack = SLACK * tokens
+    slack = SLACK * size
     places = [
         place
         for place, standing in enumerate(standings)
@@ -79,7 +79,9 @@ def welcoming(standings: Sequence[Standing], tokens: int) -> list[int]:
     return places or list(range(len(standings)))
 
 
-def choose(standings: Sequence[Standing], tokens: int, uncached: Callable[[int], float]) -> tuple[int, float]:
+def choose(
+    standings: Sequence[Standing], tokens: int, uncached: Callable[[int], float], usual: float = 0
+) -> tuple[int, float]:
     """The engine where a request costs least: its place, and what of the request is not cached there.
 
     Of equal ones, the one that was given less lately; then the first.
@@ -88,15 +90,17 @@ def choose(standings: Sequence[Standing], tokens: int, uncached: Callable[[int],
         standings: of each engine; at least one.
         tokens: of the request.
         uncached: tokens of the request that are not cached at a place. Not asked where no answer could win.
+        usual: tokens to prefill of other requests.
 
     >>> asked = [200, 1_000].__getitem__
     >>> choose([Standing(queue=900), Standing()], 1_000, asked), choose([Standing(3_000), Standing()], 1_000, asked)
     ((0, 200), (1, 1000))
     """
     mean = sum(standing.recent for standing in standings) / len(standings)
+    size = max(tokens, usual)
     before = {}
-    for place in welcoming(standings, tokens):
-        skew = min(1.0, standings[place].recent / mean - 1) if mean else 0.0
+    for place in welcoming(standings, size):
+        skew = min(1.0, (standings[place].recent - mean) / (mean + SLACK * size or 1))
         before[place] = standings[place].queue + BALANCE * tokens * skew
     first, *others = sorted(before, key=lambda place: (before[place], place))
     own = uncached(first)

@@ -63,6 +63,10 @@ class Loads:
         load_seconds: what was not reported on for so long counts no more.
         max_open: requests that are kept; beyond, the oldest counts no more.
 
+    Attributes:
+        usual: tokens to prefill of a request, on average.
+        expired: requests that nobody reported on.
+
     >>> now = [0.0]
     >>> loads = Loads(lambda: now[0])
     >>> loads.join("a")
@@ -83,7 +87,7 @@ class Loads:
         self._opened = 0
         self._scale = 1.0  # grows, so that what was noted before counts less
         self._total = 0.0  # given to all, ever
-        self._mean = 0.0  # tokens to prefill of a request
+        self.usual = 0.0
         self.expired = 0
 
     def __len__(self) -> int:
@@ -145,7 +149,7 @@ class Loads:
         book.given += tokens
         book.requests += 1
         self._total += tokens
-        self._mean += (tokens - self._mean) / MEMORY_REQUESTS if self._mean else tokens
+        self.usual += (tokens - self.usual) / MEMORY_REQUESTS if self.usual else tokens
 
     def give_back(self, key: Hashable, engine: str | None = None) -> str | None:
         """A request was answered, or failed: the oldest with that key, if there is one.
@@ -212,7 +216,7 @@ class Loads:
         if book.told_at is None or self._clock() - book.told_at > TOLD_SECONDS:
             return 0.0
         strangers = max(0, book.running + book.waiting - book.open_requests)
-        return min(book.waiting, strangers) * self._mean
+        return min(book.waiting, strangers) * self.usual
 
     def _close(self, request: Open) -> None:
         request.closed = True

@@ -26,8 +26,8 @@ joinings = st.builds(Joining, st.integers(0, 2 * RAMP_REQUESTS), tokens, tokens)
 standings = st.builds(Standing, tokens, tokens, st.none() | joinings)
 
 
-@given(st.lists(st.tuples(standings, st.floats(0, 1)), min_size=1, max_size=6), st.integers(0, 3_000))
-def test_the_cheapest_wins_and_nobody_is_asked_in_vain(engines, size):
+@given(st.lists(st.tuples(standings, st.floats(0, 1)), min_size=1, max_size=6), st.integers(0, 3_000), tokens)
+def test_the_cheapest_wins_and_nobody_is_asked_in_vain(engines, size, usual):
     given_standings = [standing for standing, _ in engines]
     missing = [share * size for _, share in engines]
     mean = sum(standing.recent for standing in given_standings) / len(engines)
@@ -38,11 +38,11 @@ def test_the_cheapest_wins_and_nobody_is_asked_in_vain(engines, size):
         return missing[place]
 
     def cost(place):
-        skew = min(1.0, given_standings[place].recent / mean - 1) if mean else 0.0
+        skew = min(1.0, (given_standings[place].recent - mean) / (mean + SLACK * max(size, usual) or 1))
         return given_standings[place].queue + BALANCE * size * skew + UNCACHED * missing[place]
 
-    chosen, own = choose(given_standings, size, uncached)
-    allowed = welcoming(given_standings, size)
+    chosen, own = choose(given_standings, size, uncached, usual)
+    allowed = welcoming(given_standings, max(size, usual))
     assert chosen == min(allowed, key=lambda place: (cost(place), given_standings[place].recent, place))
     assert own == missing[chosen]
     assert len(asked) == len(set(asked))

@@ -1,0 +1,392 @@
+"""Fleet: the context index of several engines. It says where a request goes, and in which order of its blocks.
+
+No input or output and no threads of its own: whoever follows the engines tells it what they say.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from ..errors import SettingsError
+from ..forking import after_fork
+from ..index.local import LocalIndex
+from ..index.tree import PrefixTree
+from ..types import Alignment, BlockRef, IndexStats, Namespace, OrderBudget, Request, Usage, short
+from .choice import choose
+from .covering import Covering
+from .engine import Engine, EngineFacts, Level
+from .kv import Event
+from .lanes import Lane, LaneMirror, Member, size_of_pool
+from .loads import Loads
+from .mirror import Mirror
+from .status import EngineStatus, added_up
+
+
+class Fleet:
+    """A `ContextIndex` over engines, each with a tree of its own. All methods may be called from many threads at once.
+
+    An engine that is not alive is left out; if none is, all are taken into account, for it may be the question whether
+    they are alive that fails. Without engines it is an index like any other, and names none.
+
+    Args:
+        engines: to begin with.
+        make_index: makes the index of an engine; that of the whole pool, for None.
+        routing: "pilot": each engine has a tree, and each request is told where it should go. "external": somebody
+            else chooses, so there is one tree for all, where a path is as long as any engine has it.
+        clock: seconds that never run backwards.
+        make_mirror: makes what remembers the KV blocks of a tree.
+
+    Raises:
+        SettingsError: two engines have the same name.
+
+    >>> fleet = Fleet([Engine("http://a:8000"), Engine("http://b:8000")], lambda engine: LocalIndex())
+    >>> one, other = Request((BlockRef("x", 500),)), Request((BlockRef("y", 500),))
+    >>> [fleet.align(request).engine for request in (one, other, one)]
+    ['a:8000', 'b:8000', 'a:8000']
+    """
+
+    answers_at_once = True
+
+    def __init__(
+        self,
+        engines: Sequence[Engine],
+        make_index: Callable[[Engine | None], LocalIndex],
+        *,
+        routing: Literal["pilot", "external"] = "pilot",
+        clock: Callable[[], float] = time.monotonic,
+        make_mirror: Callable[[], LaneMirror] = Mirror,
+    ) -> None:
+        self._make_index = make_index
+        self._make_mirror = make_mirror
+        self._clock = clock
+        self._external = routing == "external"
+        self._pool = Lane(make_index(None), make_mirror())
+        self._members: dict[str, Member] = {}  # never changed, but replaced: it is read without a lock
+        self._loads = Loads(clock)
+        self._left = IndexStats()  # what was counted by those that are not here any more
+        self._lock = threading.Lock()  # for the loads and the counts; held for microseconds
+        self._changing = threading.Lock()  # for whoever adds, removes or judges engines; no request takes it
+        after_fork(self, Fleet._renew)
+        for engine in engines:
+            self._join(engine, late=False)
+
+    def align(self, request: Request) -> Alignment:
+        """Choose an engine and an order for the request, and take it as sent there."""
+        members = self._able()
+        if not members:
+            return self._expecting(self._pool.index.align(request), self._member_of_pool(), self._pool)
+        member = self._chosen(members, request)
+        alignment = replace(member.lane.index.align(request), engine=member.engine.name)
+        self._take(member, alignment)
+        return self._expecting(alignment, member, member.lane)
+
+    def predict(self, request: Request) -> int:
+        """Tokens of the request that would be cached if it were sent now, where most of it is."""
+        lanes = [member.lane for member in self._able()] or [self._pool]
+        return max(lane.index.predict(request) for lane in lanes)
+
+    def sent(self, alignment: Alignment) -> None:
+        """Take a request as sent in an order that was not chosen here.
+
+        Without an ``engine``, where `align` would have sent it; it is better to ask `route` and say so.
+        """
+        members = self._able()
+        member = self._members.get(alignment.engine or "")
+        if not members:
+            self._pool.index.sent(alignment)
+            return
+        if member is None:
+            request = alignment.request
+            blocks = tuple(request.blocks[rank] for rank in alignment.order)
+            member = self._chosen(members, replace(request, blocks=blocks, budget=OrderBudget("retrieved")))
+        member.lane.index.sent(alignment)
+        self._take(member, alignment)
+
+    def tree(self, namespace: Namespace) -> PrefixTree | None:
+        """A copy of what is believed cached for a namespace; None: nothing, or it depends on the engine."""
+        lanes = [member.lane for member in self._able()] or [self._pool]
+        return lanes[0].index.tree(namespace) if len(lanes) == 1 else None
+
+    def observe(self, alignment: Alignment, usage: Usage) -> None:
+        """Learn what the engine reported for a request that was aligned here."""
+        member = self._done(alignment)
+        lane = self._pool if member is None else member.lane
+        lane.index.observe(alignment, usage)
+        if member is not None:
+            with self._lock:
+                member.observed += 1
+                if usage.cached_tokens is not None and alignment.expected_cached_tokens is not None:
+                    member.reported += usage.cached_tokens
+                    member.expected += alignment.expected_cached_tokens
+
+    def forget(self, namespace: Namespace | None = None) -> None:
+        """Drop what is known of a namespace, or of all."""
+        for lane in self._lanes():
+            lane.forget(namespace)
+
+    def stats(self) -> IndexStats:
+        """Counts since the fleet was made, of all engines; a namespace that several of them know is one."""
+        lanes = self._lanes()
+        with self._lock:
+            left = self._left
+        found = added_up([left, *(lane.index.stats() for lane in lanes)])
+        return replace(found, namespaces=len({known for lane in lanes for known in lane.index.namespaces()}))
+
+    def add(self, engine: Engine) -> None:
+        """An engine joins. It is warmed gradually.
+
+        Raises:
+            SettingsError: there is one of this name.
+        """
+        self._join(engine, late=True)
+
+    def remove(self, name: str) -> None:
+        """An engine leaves; what was known of it goes. Nothing happens if there is none of this name."""
+        with self._changing:
+            member = self._members.get(name)
+            if member is None:
+                return
+            self._members = {other: kept for other, kept in self._members.items() if other != name}
+            with self._lock:
+                self._loads.leave(name)
+            if self._external:
+                member.lane.drop(name)
+                self._resize()
+                return
+            counted = member.lane.index.stats()
+            with self._lock:
+                self._left = replace(added_up([self._left, counted]), namespaces=0, tree_blocks=0, tree_tokens=0)
+
+    def engines(self) -> tuple[EngineStatus, ...]:
+        """How each engine stands."""
+        return tuple(self._status(member) for member in self._members.values())
+
+    def block_size(self, name: str) -> int | None:
+        """Tokens of an engine's KV blocks, as far as they are known."""
+        member = self._members.get(name)
+        return None if member is None else member.block_size
+
+    def alive(self, name: str, alive: bool, why: str = "") -> None:
+        """Whether an engine answers. It may be told again and again.
+
+        One that does not is left out, and what was believed of its cache is dropped; once it is back, it is warmed
+        gradually, like one that joins.
+
+        Args:
+            name: of the engine.
+            alive: whether.
+            why: not.
+        """
+        with self._changing:
+            member = self._members.get(name)
+            if member is None:
+                return
+            member.why = "" if alive else why
+            if member.alive == alive:
+                return
+            member.alive = alive
+            with self._lock:
+                self._loads.leave(name)
+                if alive:
+                    self._loads.join(name, late=True)
+            if not alive:
+                member.lane.drop(name)
+                member.facts = replace(member.facts, running=None, waiting=None)
+            if not self._external or not any(other.alive for other in self._members.values()):
+                member.lane.empty()  # also of one that is back: who aligned just then was still counting on it
+            self._resize()
+
+    def facts(self, name: str, facts: EngineFacts) -> None:
+        """What an engine says of itself."""
+        with self._changing:
+            member = self._members.get(name)
+            if member is not None:
+                member.facts = facts
+                with self._lock:
+                    self._loads.told(name, facts.running, facts.waiting)
+                self._resize()
+
+    def level(self, name: str, level: Level, why: str = "") -> None:
+        """How an engine is followed.
+
+        Args:
+            name: of the engine.
+            level: from now on.
+            why: it is not followed by its events.
+        """
+        member = self._members.get(name)
+        if member is None or (member.level, member.level_why) == (level, why):
+            return  # told with each answer, so this is the hot path
+        with self._changing:
+            member.level, member.level_why = level, why
+            self._resize()
+
+    def events(self, name: str, rank: int, events: Sequence[Event]) -> None:
+        """An engine told of its cache."""
+        member = self._members.get(name)
+        if member is not None:
+            member.lane.change(lambda mirror: mirror.apply((name, rank), events))
+            with self._lock:
+                member.events += len(events)
+                member.last_event = self._clock()
+
+    def lost(self, name: str, rank: int, why: str) -> None:
+        """What was known of a rank's cache is worth nothing any more.
+
+        Args:
+            name: of the engine.
+            rank: of the engine's.
+            why: shown as long as there is nothing else to say.
+        """
+        member = self._members.get(name)
+        if member is not None:
+            member.lane.change(lambda mirror: mirror.lost((name, rank)))
+            with self._lock:
+                member.lost += 1
+                member.why = member.why or (why if not member.alive else "")
+
+    def cover(self, alignment: Alignment, salt: str | None, covering: Covering, cached_tokens: int | None) -> None:
+        """Where the blocks of a prompt stand among the KV blocks of the engine that answered it.
+
+        Args:
+            alignment: of the prompt.
+            salt: its cache salt.
+            covering: of its blocks in prompt order.
+            cached_tokens: as they were reported.
+        """
+        member = self._members.get(alignment.engine or "")
+        holder = (member.engine.name, 0) if member is not None and member.engine.ranks == 1 else None
+        lane = self._pool if self._external or member is None else member.lane
+        lane.cover(alignment.request.namespace, salt, _ordered(alignment), covering, holder, cached_tokens)
+
+    def failed(self, alignment: Alignment) -> None:
+        """A request did not get through: the engine has not computed its prompt, and will not."""
+        member = self._done(alignment)
+        lane = self._pool if member is None else member.lane
+        path = _ordered(alignment)
+        if alignment.cached_blocks < len(path):  # what was cached before it still is
+            new = path[: alignment.cached_blocks + 1]
+            lane.index.prune(alignment.request.namespace, [block.key for block in new])
+
+    def route(self, engine: str | None, tokens: int) -> str | None:
+        """Where a conversation goes on: with its engine as long as that lives, else where there is least to do.
+
+        Args:
+            engine: its name, as on the last alignment; None: it has none yet.
+            tokens: to prefill.
+
+        Returns:
+            The engine's name; None: somebody else chooses.
+        """
+        members = self._able()
+        if not members:
+            return None
+        names = [member.engine.name for member in members]
+        with self._lock:
+            if engine not in names:
+                standings = [self._loads.standing(name) for name in names]
+                engine = names[choose(standings, tokens, lambda _: tokens, self._loads.usual)[0]]
+            self._loads.note(engine, tokens)
+            members[names.index(engine)].requests += 1
+        return engine
+
+    def _able(self) -> Sequence[Member]:
+        """Those that a request can go to; none where somebody else chooses."""
+        if self._external:
+            return ()
+        members = tuple(self._members.values())
+        return tuple(member for member in members if member.alive) or members
+
+    def _chosen(self, members: Sequence[Member], request: Request) -> Member:
+        """Where a request costs least. The trees are searched without a lock on the loads."""
+        if len(members) == 1:
+            return members[0]
+        with self._lock:
+            self._loads.sweep()
+            standings = [self._loads.standing(member.engine.name) for member in members]
+            usual = self._loads.usual
+        tokens = request.tokens
+
+        def uncached(place: int) -> float:
+            lane = members[place].lane
+            return tokens - lane.index.predict(request) + _head(lane, request)
+
+        return members[choose(standings, tokens, uncached, usual)[0]]
+
+    def _take(self, member: Member, alignment: Alignment) -> None:
+        request = alignment.request
+        missing = max(0, request.tokens - alignment.predicted_cached_tokens)
+        if request.namespace.head:
+            missing += _head(member.lane, request)
+            member.lane.note_head(request.namespace)
+        with self._lock:
+            self._loads.take(member.engine.name, _key(request), missing)
+            member.requests += 1
+
+    def _done(self, alignment: Alignment) -> Member | None:
+        """A request is on its way no longer; gives where it went, as far as that is still here."""
+        with self._lock:
+            went = self._loads.give_back(_key(alignment.request), alignment.engine)
+        return self._members.get(alignment.engine or went or "")
+
+    def _expecting(self, alignment: Alignment, member: Member | None, lane: Lane) -> Alignment:
+        """With what the mirror expects to be reported, where it is in step."""
+        if member is None or member.level != "events":
+            return alignment
+        expected = lane.expected(alignment.request.namespace, _ordered(alignment))
+        return alignment if expected is None else replace(alignment, expected_cached_tokens=expected)
+
+    def _member_of_pool(self) -> Member | None:
+        """The pool's only engine: where there are several, nobody knows what the one will report that is chosen."""
+        members = list(self._members.values())
+        return members[0] if len(members) == 1 else None
+
+    def _join(self, engine: Engine, *, late: bool) -> None:
+        with self._changing:
+            if engine.name in self._members:
+                raise SettingsError(f"there is already an engine called {short(engine.name)}")
+            lane = self._pool if self._external else Lane(self._make_index(engine), self._make_mirror())
+            with self._lock:
+                self._loads.join(engine.name, late=late)
+            self._members = {**self._members, engine.name: Member(engine, lane)}
+            self._resize()
+
+    def _resize(self) -> None:
+        """Tell the trees how large the caches are. Others that change engines are kept out."""
+        if self._external:
+            self._pool.resize(*size_of_pool([member for member in self._members.values() if member.alive]))
+            return
+        for member in self._members.values():
+            member.lane.resize(member.capacity_tokens, member.block_size, member.level)
+
+    def _lanes(self) -> list[Lane]:
+        return [self._pool, *(member.lane for member in self._members.values() if not self._external)]
+
+    def _status(self, member: Member) -> EngineStatus:
+        stats = member.lane.index.stats()
+        with self._lock:
+            return member.status(stats, self._loads.outstanding(member.engine.name), self._clock())
+
+    def _renew(self) -> None:
+        """In a forked child. The requests that are on their way are the parent's."""
+        self._lock, self._changing = threading.Lock(), threading.Lock()
+        self._loads.clear()
+
+
+def _ordered(alignment: Alignment) -> list[BlockRef]:
+    return [alignment.request.blocks[rank] for rank in alignment.order]
+
+
+def _key(request: Request) -> Hashable:
+    """What a request is found by when it is reported on, whatever copies were made of it."""
+    return hash((request.namespace, frozenset([block.key for block in request.blocks])))
+
+
+def _head(lane: Lane, request: Request) -> int:
+    """What has to be computed before the blocks: a conversation's beginning is as long as its blocks, say."""
+    namespace = request.namespace
+    return 0 if not namespace.head or lane.has_head(namespace) else request.tokens
