@@ -1,0 +1,233 @@
+"""A simulated fleet: engines with paged prefix caches and queues, in simulated time. For tests, and for benchmarks."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, quantiles
+from typing import Any
+
+from contextpilot_rag.engines.engine import Engine
+from contextpilot_rag.engines.fleet import Fleet
+from contextpilot_rag.index.local import LocalIndex
+from contextpilot_rag.testing import PagedPrefixCache
+from contextpilot_rag.types import Alignment, BlockRef, OrderBudget, Request, Usage
+
+BLOCK_SIZE = 16
+HEAD, QUESTION = 60, 25
+
+
+class Prompts:
+    """Token ids of prompts: the same for the same block, and others for each question."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[object, list[int]] = {}
+        self._head = [random.Random("head").randrange(1 << 20) for _ in range(HEAD)]
+        self._question = itertools.count(1 << 30)
+
+    def tokens(self, alignment: Alignment) -> list[int]:
+        found = list(self._head)
+        for rank in alignment.order:
+            block = alignment.request.blocks[rank]
+            if block.key not in self._blocks:
+                numbers = random.Random(str(block.key))
+                self._blocks[block.key] = [numbers.randrange(1 << 20) for _ in range(block.tokens)]
+            found += self._blocks[block.key]
+        return found + [next(self._question)] * QUESTION
+
+
+@dataclass
+class Machine:
+    """One engine: first come, first served; computes so many tokens a second."""
+
+    capacity: int
+    rate: float
+    cache: PagedPrefixCache = field(init=False)
+    free_at: float = 0.0
+    prompt: int = 0
+    cached: int = 0
+    requests: int = 0
+
+    def __post_init__(self) -> None:
+        self.cache = PagedPrefixCache(BLOCK_SIZE, self.capacity // BLOCK_SIZE)
+
+    @property
+    def prefilled(self) -> int:
+        return self.prompt - self.cached
+
+    def serve(self, tokens: list[int], now: float) -> tuple[int, float]:
+        """Cached tokens, and when the first token comes."""
+        cached = self.cache.serve(tokens)
+        self.free_at = max(self.free_at, now) + (len(tokens) - cached) / self.rate
+        self.prompt += len(tokens)
+        self.cached += cached
+        self.requests += 1
+        return cached, self.free_at
+
+
+@dataclass
+class Outcome:
+    """What became of a run."""
+
+    machines: list[Machine]
+    waits: list[float]
+    served: list[tuple[int, int, int]]  # for each request: which machine, prompt tokens, cached
+
+    @property
+    def hit_ratio(self) -> float:
+        return sum(one.cached for one in self.machines) / sum(one.prompt for one in self.machines)
+
+    @property
+    def spread(self) -> float:
+        """The largest share of what was computed, over the mean."""
+        work = [one.prefilled for one in self.machines]
+        return max(work) / fmean(work)
+
+    @property
+    def ttft(self) -> tuple[float, float]:
+        """Mean and 95th percentile, in seconds."""
+        return fmean(self.waits), quantiles(self.waits, n=20)[18]
+
+    def part(self, start: int, end: int, machines: Sequence[int]) -> tuple[float, list[int]]:
+        """Of requests from start to end: the hit ratio on some machines, and what each machine computed."""
+        prompt = cached = 0
+        work = [0] * len(self.machines)
+        for place, tokens, hit in self.served[start:end]:
+            work[place] += tokens - hit
+            if place in machines:
+                prompt, cached = prompt + tokens, cached + hit
+        return cached / max(1, prompt), work
+
+
+def topics(
+    count: int, topics: int = 200, zipf: float = 1.0, hot: float = 0.0, seed: int = 0, budget: str = "balanced"
+) -> Iterator[Request]:
+    """Requests about topics of Zipf's distribution; each draws most of its topic's blocks, and some that all know.
+
+    Args:
+        count: of requests.
+        topics: how many there are.
+        zipf: its exponent.
+        hot: share of requests that are all about one topic.
+        seed: of all that is drawn.
+        budget: the order of each request's blocks.
+    """
+    numbers = random.Random(seed)
+    length: dict[str, int] = {}
+    weights = list(itertools.accumulate(1 / rank**zipf for rank in range(1, topics + 1)))
+    for _ in range(count):
+        topic = 0 if numbers.random() < hot else numbers.choices(range(topics), cum_weights=weights)[0]
+        own = [f"{topic}/{number}" for number in range(12)]
+        common = [f"common/{number}" for number in range(40)]
+        drawn = sorted(own, key=lambda key: int(key.split("/")[1]) + numbers.gauss(0, 3))[:8]
+        drawn.insert(numbers.randrange(9), numbers.choice(common))
+        for key in drawn:
+            length.setdefault(key, random.Random(key).randrange(80, 240))
+        yield Request(tuple(BlockRef(key, length[key]) for key in drawn), budget=OrderBudget(budget))
+
+
+class Router:
+    """Who says where a request goes, and in which order."""
+
+    def send(self, request: Request) -> tuple[int, Alignment]:
+        raise NotImplementedError
+
+    def answered(self, place: int, alignment: Alignment, usage: Usage) -> None:
+        """The first token is there."""
+
+
+class OfFleet(Router):
+    """A fleet; where it names no engine, one is drawn, as by a balancer that knows nothing."""
+
+    def __init__(self, fleet: Fleet, names: Sequence[str], seed: int = 0) -> None:
+        self.fleet, self.names, self._numbers = fleet, list(names), random.Random(seed)
+
+    def send(self, request):
+        alignment = self.fleet.align(request)
+        if alignment.engine is None:
+            return self._numbers.randrange(len(self.names)), alignment
+        return self.names.index(alignment.engine), alignment
+
+    def answered(self, place, alignment, usage):
+        self.fleet.observe(alignment, usage)
+
+
+class Blind(Router):
+    """A balancer that looks at no cache: it draws ("random") or takes turns; each engine's order is its own index's."""
+
+    def __init__(self, way: str, indexes: Sequence[Any], seed: int = 0) -> None:
+        self.way, self.indexes, self._numbers, self._turn = way, indexes, random.Random(seed), itertools.count()
+
+    def send(self, request):
+        count = len(self.indexes)
+        place = self._numbers.randrange(count) if self.way == "random" else next(self._turn) % count
+        return place, self.indexes[place].align(request)
+
+    def answered(self, place, alignment, usage):
+        self.indexes[place].observe(alignment, usage)
+
+
+class AsRetrieved(Router):
+    """Drawn, and the order as retrieved."""
+
+    def __init__(self, count: int, seed: int = 0) -> None:
+        self._count, self._numbers = count, random.Random(seed)
+
+    def send(self, request):
+        return self._numbers.randrange(self._count), Alignment(request, tuple(range(len(request.blocks))))
+
+
+class Clock:
+    """Simulated seconds."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def fleet_of(count: int, capacity: int, clock: Callable[[], float], **options: Any) -> tuple[Fleet, list[str]]:
+    """A fleet, each engine with so many tokens of cache, which it knows."""
+    engines = [Engine(f"http://e{number}:8000", capacity_tokens=capacity) for number in range(count)]
+    fleet = Fleet(engines, lambda engine: index_of(capacity, engine, count), clock=clock, **options)
+    return fleet, [engine.name for engine in engines]
+
+
+def index_of(capacity: int, engine: Engine | None, count: int) -> LocalIndex:
+    return LocalIndex(capacity if engine is not None else capacity * count)
+
+
+def run(
+    router: Router,
+    machines: list[Machine],
+    requests: Sequence[Request],
+    clock: Clock,
+    per_second: float,
+    seed: int = 0,
+    at: dict[int, Callable[[], None]] | None = None,
+) -> Outcome:
+    """Requests that arrive by themselves, so many a second; `at` so many of them something else happens."""
+    numbers, prompts = random.Random(seed), Prompts()
+    answers: list[tuple[float, int, int, Alignment, Usage]] = []
+    outcome = Outcome(machines, [], [])
+    for number, request in enumerate(requests):
+        clock.now += numbers.expovariate(per_second)
+        now = clock.now
+        while answers and answers[0][0] <= now:
+            clock.now, _, place, alignment, usage = heapq.heappop(answers)
+            router.answered(place, alignment, usage)
+        clock.now = now
+        if at and number in at:
+            at[number]()
+        place, alignment = router.send(request)
+        assert sorted(alignment.order) == list(range(len(request.blocks)))
+        tokens = prompts.tokens(alignment)
+        cached, done = machines[place].serve(tokens, now)
+        outcome.waits.append(done - now)
+        outcome.served.append((place, len(tokens), cached))
+        heapq.heappush(answers, (done, number, place, replace(alignment), Usage(len(tokens), cached)))
+    return outcome
