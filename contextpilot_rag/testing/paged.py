@@ -26,7 +26,8 @@ class PagedPrefixCache:
     tokens, the first one also over the salt; so a block is found only behind the very prefix it was computed with.
     A look-up walks from the start and ends at the first miss, and the last token is never a hit: the engine computes at
     least one to have something to sample from. The least recently used block is evicted first, and of one request
-    its tail first; descendants of an evicted block stay, out of reach, until it is their turn.
+    its tail first; descendants of an evicted block stay, out of reach, until it is their turn. A block that is only
+    partly filled goes before all others, once its request has been answered.
 
     One request at a time: nothing is held by a running one. A block that is computed again takes the place of its old
     copy, where vLLM keeps both until the old one is evicted. Not thread-safe.
@@ -61,7 +62,7 @@ class PagedPrefixCache:
             capacity_blocks = DEFAULT_CAPACITY_BLOCKS
         self.capacity_blocks = _positive("capacity_blocks", capacity_blocks)
         self._told = told
-        # Oldest first. Bytes: the hash of a full block. Ints: a block that is not full takes room and is never found.
+        # The next to be evicted first. Bytes: the hash of a full block. Ints: a block that is not full takes room and is never found.
         self._blocks: OrderedDict[bytes | int, None] = OrderedDict()
         self._unnamed = itertools.count()
 
@@ -128,9 +129,10 @@ class PagedPrefixCache:
                 taken, stored = begun, max(stored, full)
                 if events and self._told:
                     self._told(tuple(events), salt)
-        # A request's blocks go back in reverse order, so that the next to be evicted is its tail.
+        # A request's blocks go back in reverse order, so that the next to be evicted is its tail. One that is not full
+        # is of no use to anybody: it is taken before any other.
         for block in reversed(blocks):
-            self._blocks.move_to_end(block)
+            self._blocks.move_to_end(block, last=isinstance(block, bytes))
         return cached
 
     def clear(self) -> None:
