@@ -85,12 +85,12 @@ class Feed:
     def connected(self, now: float) -> list[Action]:
         """The engine's messages arrive from now on."""
         self._connected, self._next_check = True, now + SOON
-        can_ask = self._can_ask(now)
-        if not self._fresh and (self.last is None or not can_ask):
+        self._not_before = 0.0  # it may be another engine, that answers
+        if not self._fresh and (self.last is None or not self._replays):
             self._lose("the connection broke, and nobody can be asked for what was missed")
             self.last = None
-        self._sure = not can_ask
-        if can_ask:
+        self._sure = not self._replays
+        if self._replays:
             self._ask(now)
         return self._done(now)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -24,10 +25,10 @@ def batch(number, life=0, at=True, epoch=None):
 class Heard:
     """What a feed said is to be done."""
 
-    told: list = field(default_factory=list)  # (number, batch) since the last Lost
-    lost: list = field(default_factory=list)
-    asks: list = field(default_factory=list)
-    in_step: list = field(default_factory=list)
+    told: list[Any] = field(default_factory=list)  # (number, batch) since the last Lost
+    lost: list[str] = field(default_factory=list)
+    asks: list[tuple[int, int]] = field(default_factory=list)
+    in_step: list[bool] = field(default_factory=list)
     unanswered: int = 0
 
     def __call__(self, actions):

@@ -1,0 +1,420 @@
+"""EventListener with real sockets."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from random import Random
+
+import msgspec
+import pytest
+
+from contextpilot_rag.engines.engine import Engine
+from contextpilot_rag.engines.events import EventCounts, EventListener
+from contextpilot_rag.errors import EventError, MissingPackage
+from tests.engines.event_proxy import EventProxy, Plan
+from tests.engines.publisher import END, Publisher, Remembering, stored, until
+
+
+@pytest.fixture
+def sink():
+    return Remembering()
+
+
+@pytest.fixture
+def listener(sink):
+    with EventListener(sink, patience=1.0) as listening:
+        yield listening
+
+
+def engine_of(publisher, name="a", **more):
+    return Engine("http://a:1", name=name, events=publisher.events, replay=publisher.replay or "", **more)
+
+
+def test_events_of_the_start_and_later_ones(sink, listener):
+    with Publisher() as publisher:
+        publisher.publish(stored(1), stored(2))
+        listener.add(engine_of(publisher))
+        assert until(lambda: sink.of("a") == [1, 2])
+        publisher.publish({"type": "BlockRemoved", "block_hashes": [1]}, {"type": "Unheard"})
+        publisher.publish({"type": "AllBlocksCleared"})
+        assert listener.drained()
+        assert sink.of("a") == [1, 2, 1, "cleared"]
+        counts = listener.counts("a")
+    assert (counts.batches, counts.events, counts.unknown) == (3, 4, 1)
+    assert (counts.connected, counts.in_step, counts.complete) == (True, True, True)
+    assert counts.last_seq == (2,)
+    assert sink.said[0] == ("flowing", "a", 0)
+    assert not sink.times("lost")
+    assert not sink.times("broken")
+    assert sink.threads == {"contextpilot-events"}
+
+
+@pytest.mark.parametrize("topic_frame", [True, False])
+def test_replays_with_and_without_the_topic(sink, listener, topic_frame):
+    with Publisher(topic="kv@a", topic_frame=topic_frame) as publisher:
+        publisher.publish(stored(1))
+        listener.add(engine_of(publisher, topic="kv@a"))
+        assert until(lambda: sink.of("a") == [1])
+        assert until(lambda: sink.times("flowing"))
+        assert not sink.times("broken")
+
+
+def test_without_replays_it_begins_with_what_comes(sink, listener):
+    with Publisher(replay=None) as publisher:
+        publisher.publish(stored(1))
+        listener.add(engine_of(publisher))
+        assert until(lambda: listener.counts("a").in_step)
+        assert until(lambda: publisher.publish(stored(2)) and sink.of("a"))
+        assert listener.drained()
+        assert set(sink.of("a")) == {2}
+        assert not listener.counts("a").complete
+
+
+def test_an_engine_that_connects_to_us(sink, listener, tmp_path):
+    address = f"ipc://{tmp_path}/events"
+    with Publisher(address, connect=True) as publisher:
+        listener.add(engine_of(publisher, listen=True))
+        publisher.publish(stored(1))
+        assert until(lambda: sink.of("a") == [1])
+        assert listener.counts("a").connected
+
+
+def test_ranks_are_at_the_next_ports(sink, listener):
+    for _ in range(20):
+        with Publisher() as first:
+            ports = [int(address.rpartition(":")[2]) + 1 for address in (first.events, first.replay)]
+            if ports[0] == int(first.replay.rpartition(":")[2]):
+                continue
+            try:
+                second = Publisher(*(f"tcp://127.0.0.1:{port}" for port in ports))
+            except TimeoutError:
+                continue
+            with second:
+                first.publish(stored(1))
+                second.publish(stored(2))
+                listener.add(engine_of(first, ranks=2))
+                assert until(lambda: (sink.of("a", 0), sink.of("a", 1)) == ([1], [2]))
+                assert listener.drained()
+                assert listener.counts("a").last_seq == (0, 0)
+                return
+    pytest.fail("no neighbouring ports are free")
+
+
+def test_a_restart_drops_all_and_recovers(sink, listener):
+    with Publisher() as publisher:
+        listener.add(engine_of(publisher))
+        for number in range(5):
+            publisher.publish(stored(number))
+        assert until(lambda: sink.of("a") == [0, 1, 2, 3, 4])
+        publisher.stop()
+        assert until(lambda: not listener.counts("a").connected)
+        assert sink.of("a") == [0, 1, 2, 3, 4]  # until it is known whether it comes back with them
+        publisher.start()
+        publisher.publish(stored(7))
+        assert until(lambda: sink.of("a") == [7])
+        counts = listener.counts("a")
+        assert (counts.restarts, counts.lost, counts.in_step, counts.complete) == (1, 1, True, True)
+
+
+def test_a_restart_without_replays_drops_all(sink, listener):
+    with Publisher(replay=None) as publisher:
+        listener.add(engine_of(publisher))
+        assert until(lambda: publisher.publish(stored(1)) and sink.of("a"))
+        publisher.stop()
+        assert until(lambda: sink.times("lost") == 1)
+        publisher.start()
+        assert until(lambda: publisher.publish(stored(2)) and 2 in sink.of("a"))
+        assert 1 not in sink.of("a")
+
+
+def test_nobody_there_is_said_once_and_again_after_somebody_was_there(sink, listener):
+    with Publisher() as publisher:
+        publisher.stop()
+        listener.add(engine_of(publisher))
+        assert until(lambda: sink.times("broken") == 1)
+        assert "nobody publishes at" in sink.whys("broken")[0]
+        assert not until(lambda: sink.times("broken") > 1, 1.5)
+        publisher.start()
+        assert until(lambda: sink.times("flowing") == 1)
+        publisher.stop()
+        assert until(lambda: sink.times("broken") == 2)
+
+
+def test_something_else_there_is_said(sink, listener, unused_tcp_server):
+    listener.add(Engine("http://a:1", name="a", events=f"tcp://127.0.0.1:{unused_tcp_server}"))
+    assert until(lambda: sink.times("broken") == 1)
+    assert "no ZeroMQ publisher" in sink.whys("broken")[0]
+
+
+@pytest.fixture
+def unused_tcp_server():
+    """A server that is no ZeroMQ one, but an eternal listener."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_events_and_replays_exchanged_are_said(sink, listener):
+    with Publisher() as publisher:
+        listener.add(Engine("http://a:1", name="a", events=publisher.replay, replay=publisher.events))
+        assert until(lambda: sink.times("broken") >= 1)
+        assert not sink.times("flowing")
+
+
+def test_another_topic_is_said_and_its_events_are_not_taken(sink, listener):
+    with Publisher(topic="kv@b") as publisher:
+        listener.add(engine_of(publisher, topic="kv@a"))
+        assert until(lambda: publisher.publish(stored(1)) and sink.times("broken"))
+        assert "'kv@b'" in sink.whys("broken")[0]
+        assert not sink.of("a")
+        assert listener.counts("a").other_topics
+        assert sink.said[-1][0] == "broken"
+        publisher.topic = b"kv@a"
+        publisher.publish(stored(2))
+        assert until(lambda: sink.said[-1][0] == "flowing")
+        assert sink.times("broken") == 1
+
+
+def test_a_replay_without_answer_is_said_and_events_flow(sink, listener):
+    with Publisher() as publisher:
+        publisher.mute = True
+        listener.add(engine_of(publisher))
+        assert until(lambda: sink.times("broken") == 1)
+        assert "does not answer when asked for a replay" in sink.whys("broken")[0]
+        assert until(lambda: sink.times("flowing") == 1)
+        publisher.publish(stored(1))
+        assert until(lambda: sink.of("a") == [1])
+
+
+@pytest.mark.parametrize("payload", [b"", b"\xc1", b"\x93", b"[1, []]", b"\x91\x91\xabBlockStored"])
+def test_what_cannot_be_understood_is_said_and_loses_what_was_told(sink, listener, payload):
+    with Publisher() as publisher:
+        listener.add(engine_of(publisher))
+        publisher.publish(stored(1))
+        assert until(lambda: sink.of("a") == [1])
+        publisher.raw(payload)
+        assert until(lambda: sink.times("broken") == 1)
+        assert until(lambda: sink.times("lost") == 1)
+        publisher.publish(stored(2))
+        assert until(lambda: sink.of("a") == [2])
+        assert listener.counts("a").undecodable == 1
+
+
+def test_a_sink_that_fails_is_logged_once_and_the_rest_goes_on(caplog):
+    class Failing(Remembering):
+        def events(self, engine, rank, events):
+            super().events(engine, rank, events)
+            raise RuntimeError("sink")
+
+    sink = Failing()
+    with EventListener(sink) as listener, Publisher() as publisher:
+        listener.add(engine_of(publisher))
+        for number in range(3):
+            publisher.publish(stored(number))
+        assert until(lambda: sink.of("a") == [0, 1, 2])
+    records = [record for record in caplog.records if "contextpilot" in record.name]
+    assert len(records) == 1
+
+
+def test_several_engines_come_and_go(sink, listener):
+    with Publisher() as one, Publisher() as other:
+        listener.add(engine_of(one, "one"))
+        listener.add(engine_of(other, "other"))
+        one.publish(stored(1))
+        other.publish(stored(2))
+        assert until(lambda: (sink.of("one"), sink.of("other")) == ([1], [2]))
+        listener.remove("one")
+        one.publish(stored(3))
+        other.publish(stored(4))
+        assert until(lambda: sink.of("other") == [2, 4])
+        assert sink.of("one") == [1]
+        assert listener.counts("one") == EventCounts()
+        sink.hashes.clear()
+        listener.add(engine_of(one, "one"))  # again: from its start
+        assert until(lambda: sink.of("one") == [1, 3])
+
+
+def test_an_engine_without_events_is_none(sink, listener):
+    listener.add(Engine("http://a:1", name="a"))
+    assert listener.counts("a") == EventCounts()
+    assert listener.drained(0.1)
+
+
+def test_after_close_it_takes_none_and_its_thread_has_ended(sink):
+    listener = EventListener(sink)
+    with Publisher() as publisher:
+        listener.add(engine_of(publisher))
+        assert until(lambda: sink.times("flowing"))
+        thread = listener._thread._thread
+        listener.close()
+        listener.close()
+        assert not thread.is_alive()
+        with pytest.raises(EventError):
+            listener.add(engine_of(publisher))
+        with pytest.raises(EventError):
+            listener.restart()
+
+
+def test_it_begins_anew(sink, listener):
+    with Publisher() as publisher:
+        listener.add(engine_of(publisher))
+        publisher.publish(stored(1))
+        assert until(lambda: sink.of("a") == [1])
+        listener.restart()
+        assert until(lambda: sink.of("a") == [1, 1])
+
+
+def test_dropped_doubled_and_delayed_events_converge_after_one_replay(sink, listener):
+    plan = Plan(drop={10, 11, 40}, double={3, 15, 60}, delay={20: 7, 50: 30})
+    with Publisher() as publisher, EventProxy(publisher.events, publisher.replay, plan) as proxy:
+        listener.add(Engine("http://a:1", name="a", events=proxy.events, replay=proxy.replay))
+        assert until(lambda: sink.times("flowing"))
+        for number in range(100):
+            publisher.publish(stored(number))
+            if number % 10 == 9:
+                assert until(lambda number=number: proxy.seen == number + 1)
+        assert listener.drained()
+        assert sink.of("a") == list(range(100))
+        assert not sink.times("lost")
+        counts = listener.counts("a")
+    assert (proxy.dropped, proxy.doubled, proxy.delayed) == (3, 3, 2)
+    assert counts.gaps >= 2
+    assert counts.duplicates >= 3
+
+
+def test_when_all_is_dropped_one_replay_brings_it(sink, listener):
+    with Publisher() as publisher, EventProxy(publisher.events, publisher.replay) as proxy:
+        listener.add(Engine("http://a:1", name="a", events=proxy.events, replay=proxy.replay))
+        assert until(lambda: sink.times("flowing"))
+        proxy.silent = True
+        for number in range(50):
+            publisher.publish(stored(number))
+        assert until(lambda: proxy.dropped == 50)
+        assert sink.of("a") == []
+        before = listener.counts("a").replays
+        assert listener.drained()
+        assert sink.of("a") == list(range(50))
+        assert listener.counts("a").replays - before in {1, 2}  # that after connecting may be on its way just now
+
+
+def test_an_engine_that_restarts_behind_a_proxy_is_noticed_by_its_numbers(sink, listener):
+    with Publisher() as publisher, EventProxy(publisher.events, publisher.replay) as proxy:
+        listener.add(Engine("http://a:1", name="a", events=proxy.events, replay=proxy.replay))
+        assert until(lambda: sink.times("flowing"))
+        for number in range(9):
+            publisher.publish(stored(number))
+        assert until(lambda: len(sink.of("a")) == 9)
+        publisher.stop()
+        publisher.start()
+        assert until(lambda: publisher.publish(stored(100)) >= 0 and 100 in sink.of("a"))
+        assert listener.drained()
+        assert sink.of("a") == [100] * publisher.number
+        assert listener.counts("a").connected
+
+
+def test_nothing_that_a_peer_sends_ends_it(sink, listener):
+    random = Random(7)
+
+    def frames():
+        whole = msgspec.msgpack.encode([1.0, [stored(1)], 0])
+        payload = random.choice([whole, whole[: random.randrange(len(whole))], random.randbytes(random.randrange(40))])
+        number = random.choice([random.randrange(50), 2**64 - 1, 2**63]).to_bytes(8, "big")
+        parts = [b"", random.choice([number, number[:3], b""]), payload]
+        return random.choice([parts, parts[: random.randrange(1, 3)], [*parts, b"more"], [b"t", *parts]])
+
+    with Publisher() as publisher, Publisher() as other:
+        router = publisher.router
+        serving = publisher.thread
+        publisher.stopping = True
+        serving.join(5)
+        listener.add(engine_of(publisher, "wild"))
+        listener.add(engine_of(other, "tame"))
+        assert until(lambda: listener.counts("wild").connected)
+        for number in range(1500):
+            publisher.pub.send_multipart(frames())
+            if router.poll(0):
+                who, *_ = router.recv_multipart()
+                for _ in range(random.randrange(5)):
+                    router.send_multipart([who, *random.choice([[b""], []]), *frames()])
+                router.send_multipart([who, b"", *random.choice([[b""], []]), END, b""])
+            if number % 100 == 0:
+                other.publish(stored(number))
+        assert until(lambda: len(sink.of("tame")) == 15)
+        assert until(lambda: listener.counts("wild").undecodable > 100)
+        publisher.stop()
+        publisher.start()
+        publisher.publish(stored(5), stored(6))
+        assert until(lambda: sink.of("wild") == [5, 6])
+
+
+def test_a_flood_to_one_holds_up_no_other(sink, listener):
+    with Publisher(replay=None) as flood, Publisher() as other:
+        listener.add(engine_of(flood, "flood"))
+        listener.add(engine_of(other, "other"))
+        assert until(lambda: listener.counts("flood").in_step and listener.counts("other").in_step)
+        for number in range(20_000):
+            flood.publish(stored(number))
+        other.publish(stored(1))
+        assert until(lambda: sink.of("other") == [1])
+        assert until(lambda: len(sink.of("flood")) == 20_000)
+
+
+def test_threads_that_add_remove_and_count_at_once(sink, listener):
+    errors = []
+    with Publisher() as publisher:
+        publisher.publish(stored(1))
+
+        def come_and_go(name):
+            try:
+                for _ in range(20):
+                    listener.add(engine_of(publisher, name))
+                    listener.counts(name)
+                    listener.drained(0.01)
+                    listener.remove(name)
+                listener.add(engine_of(publisher, name))
+            except Exception as error:  # noqa: BLE001  shown below
+                errors.append(error)
+
+        threads = [threading.Thread(target=come_and_go, args=(f"e{number}",)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert not errors
+        assert listener.drained()
+        for number in range(6):
+            assert sink.of(f"e{number}")[-1:] == [1]
+            assert listener.counts(f"e{number}").last_seq == (0,)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_listens_to_nobody_until_it_restarts(sink, listener):
+    with Publisher() as publisher:
+        listener.add(engine_of(publisher))
+        publisher.publish(stored(1))
+        assert until(lambda: sink.of("a") == [1])
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                sink.hashes.clear()
+                nothing = listener.counts("a") == EventCounts()
+                listener.restart()
+                status = 0 if nothing and until(lambda: sink.of("a") == [1]) else 2
+                listener.close()
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        publisher.publish(stored(2))
+        assert until(lambda: sink.of("a") == [1, 2])
+
+
+def test_without_pyzmq_it_says_what_to_install(sink, monkeypatch):
+    monkeypatch.setitem(sys.modules, "zmq", None)
+    listener = EventListener(sink)
+    with pytest.raises(MissingPackage, match="pip install"):
+        listener.add(Engine("http://a:1", events="tcp://127.0.0.1:1"))
