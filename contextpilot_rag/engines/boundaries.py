@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _SEAM = 4  # tokens at either end of a part that may differ from what it is by itself
 _SURE = 8  # equal tokens before a place is looked at closely
 _MOST_PLACES = 64  # where the first part may stand; of more nobody knows which is meant
+_ALIKE = 4  # blocks of a prompt that begin alike before this is taken as their manner, and counted
+_MOST_ALIKE = 32  # tokens of such a beginning
 _LEAD = 96  # characters before the first block by which its place is found in a prompt that others made
 
 _LABEL = re.compile(r"(\[[0-9]{1,9}\]) ")
@@ -104,7 +106,7 @@ def covering_of(
     if texts is None:
         return None
     ids = tokens.of_messages(messages, tools)
-    return covering(ids, [_tokenised(piece, tokens) for piece in texts], block_size, salt)
+    return covering(ids, _tokenised(texts, tokens), block_size, salt)
 
 
 def pieces_of(messages: Messages, alignment: Alignment) -> list[TextPiece] | None:
@@ -214,14 +216,22 @@ def _others(text: str, blocks: Iterable[str]) -> list[TextPiece] | None:
     return pieces
 
 
-def _tokenised(piece: TextPiece, tokens: TokenIds) -> Piece:
-    before = tokens.of_text(piece.before) if piece.before else []
-    return Piece(before[1:] if piece.common else before, tokens.of_text(piece.text) if piece.text else (), piece.common)
+def _tokenised(pieces: Sequence[TextPiece], tokens: TokenIds) -> list[Piece]:
+    made: list[Piece] = []
+    for piece in pieces:
+        before = tokens.of_text(piece.before) if piece.before else []
+        if piece.common:
+            # Its first character is counted with the part before; some tokenizers put a blank of their own before it.
+            shared = made[0].ids[-1]
+            before = before[before.index(shared) + 1 if shared in before else 1 :]
+        made.append(Piece(before, tokens.of_text(piece.text) if piece.text else (), piece.common))
+    return made
 
 
 def _ends(ids: list[int], start: int, pieces: Sequence[Piece]) -> list[int] | None:
     """How many tokens are the same whatever follows each part, if the first begins about there."""
     ends: list[int] = []
+    labelled: list[int] = []  # those parts behind which a label follows that is common
     at, low, slack = start, 0, 0
     for number, piece in enumerate(pieces):
         part = list(piece.ids)
@@ -243,8 +253,24 @@ def _ends(ids: list[int], start: int, pieces: Sequence[Piece]) -> list[int] | No
                 sure = list(follows.before[:-1])
                 if ids[place.whole : place.whole + len(sure)] == sure:
                     low = place.whole + len(sure)
+                    labelled.append(number)
         ends.append(low)
+    alike = _alike(ids, ends, labelled)
+    for number in labelled:
+        ends[number] += alike
     return ends
+
+
+def _alike(ids: list[int], ends: list[int], labelled: list[int]) -> int:
+    """How many tokens all blocks begin with, from the last of their label on, such as "] Source:"; 0 for few blocks.
+
+    Which tokens follow a block depends on the next one; what all of these begin with, the next one will, too.
+    """
+    if len(labelled) < _ALIKE:
+        return 0
+    beginnings = [ids[ends[number] : min(ends[number] + _MOST_ALIKE, ends[number + 1])] for number in labelled]
+    first, last = min(beginnings), max(beginnings)  # what these two have in common, all have
+    return _same(first, 0, last, 0)
 
 
 def _match(ids: list[int], at: int, low: int, part: list[int], slack: int) -> _Place | None:
