@@ -170,6 +170,14 @@ class Fleet:
         member = self._members.get(name)
         return None if member is None else member.block_size
 
+    def matches(self, name: str) -> tuple[int, int]:
+        """Of an engine's answered prompts: how many it told of as expected, and how many it never told of."""
+        member = self._members.get(name)
+        if member is None:
+            return 0, 0
+        counts = member.lane.counts()
+        return counts.matched, counts.mismatched
+
     def alive(self, name: str, alive: bool, why: str = "") -> None:
         """Whether an engine answers. It may be told again and again.
 

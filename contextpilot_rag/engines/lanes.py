@@ -43,6 +43,16 @@ class Counted(Protocol):
         """KV blocks that are there."""
         ...
 
+    @property
+    def matched(self) -> int:
+        """Answered prompts that the holder told of."""
+        ...
+
+    @property
+    def mismatched(self) -> int:
+        """Those that it never told of: it has other tokens than it was thought to have."""
+        ...
+
 
 class LaneMirror(Protocol):
     """What a lane needs of a mirror. Thread-safe; holder: an engine's name and a rank."""
@@ -108,10 +118,9 @@ class Lane:
         self._heads_lock = threading.Lock()  # the only one that a request takes, for no longer than a look-up
         after_fork(self, Lane._renew)
 
-    @property
-    def kv_blocks(self) -> int:
-        """KV blocks that are there."""
-        return self._mirror.counts().kv_blocks
+    def counts(self) -> Counted:
+        """What its mirror has."""
+        return self._mirror.counts()
 
     def change(self, tell: Callable[[LaneMirror], Moves]) -> None:
         """Tell the mirror something, and the trees what follows from it."""
@@ -266,7 +275,7 @@ class Member:
             block_size=self.block_size,
             tree_blocks=stats.tree_blocks,
             tree_tokens=stats.tree_tokens,
-            kv_blocks=self.lane.kv_blocks,
+            kv_blocks=self.lane.counts().kv_blocks,
             outstanding_tokens=outstanding,
             waiting=self.facts.waiting,
             requests=self.requests,

@@ -48,6 +48,7 @@ class Watching:
         self._quiet_since: float | None = None  # when the first request was answered that no event has told of
         self._silent = False
         self._looked_at = self._alike = 0.0
+        self._judged = 0, 0
         self._said: str | None = None
 
     @property
@@ -91,11 +92,16 @@ class Watching:
             self._in_step.discard(rank)
             self._broken[rank] = why
 
-    def covered(self, *, alike: bool) -> None:
-        """Whether a prompt's token ids were found to be the engine's."""
+    def judged(self, matched: int, mismatched: int) -> None:
+        """How many prompts' token ids were found to be the engine's so far, and how many were not."""
         with self._lock:
-            self._looked_at = self._looked_at * 0.95 + 1
-            self._alike = self._alike * 0.95 + alike
+            if matched < self._judged[0] or mismatched < self._judged[1]:  # counted anew
+                self._judged = 0, 0
+            new = matched - self._judged[0], mismatched - self._judged[1]
+            self._judged = matched, mismatched
+            fading = 0.95 ** sum(new)
+            self._alike = self._alike * fading + new[0]
+            self._looked_at = self._looked_at * fading + sum(new)
 
     def gone(self) -> None:
         """The engine does not answer; when it comes back, all begins anew."""

@@ -110,17 +110,23 @@ def test_silence_means_nothing_where_nothing_new_was_stored(watching, clock, usa
 
 def test_token_ids_that_are_not_the_engines_are_spoken_of(watching):
     watching.flowing(0)
-    for _ in range(7):
-        watching.covered(alike=False)
+    watching.judged(0, 7)
     assert watching.to_say() is None  # too few to judge
-    for _ in range(5):
-        watching.covered(alike=False)
+    watching.judged(0, 12)
     complaint, what = watching.to_say()
     assert complaint
     assert "chat template" in what
-    for _ in range(60):
-        watching.covered(alike=True)
+    assert watching.level == "model"
+    watching.judged(60, 12)
     assert watching.level == "events"
+    assert watching.to_say() == (False, "followed by its cache events again")
+
+
+def test_a_few_prompts_that_are_unlike_are_no_complaint(watching):
+    watching.flowing(0)
+    for times in range(1, 40):
+        watching.judged(3 * times, times)
+        assert watching.level == "events"
 
 
 def test_an_engine_that_comes_back_begins_anew(watching, clock):

@@ -1,0 +1,216 @@
+"""Follower: what is asked of one engine beside the requests: is it there, how large is it, what are a prompt's tokens.
+
+All of it happens in one thread of the engine's own, so that one that hangs keeps nobody waiting but itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from ..errors import EngineError
+from ..types import Alignment, Usage
+from .boundaries import covering_of
+from .covering import Covering
+from .engine import Engine, EngineFacts
+from .facts import healthy, read_facts
+from .tokenizing import TokenIds
+
+logger = logging.getLogger("contextpilot_rag")
+
+MOST_WAITING = 1_000  # answered prompts whose tokens are not worked out yet; of more the oldest go
+CHECK_SECONDS = 5.0
+SOON = 0.5  # after a first failure, to be sure
+FACTS_EVERY = 4  # checks
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A prompt that an engine has answered, so that it is in its cache.
+
+    Args:
+        alignment: of its blocks.
+        messages: as they were sent.
+        salt: its cache salt.
+        usage: what was reported, or None.
+    """
+
+    alignment: Alignment
+    messages: Sequence[Mapping[str, Any]]
+    salt: str | None
+    usage: Usage | None
+
+
+class Told(Protocol):
+    """Who is told of an engine."""
+
+    def alive(self, name: str, alive: bool, why: str = "") -> None:
+        """Whether it answers."""
+        ...
+
+    def facts(self, name: str, facts: EngineFacts) -> None:
+        """What it says of itself."""
+        ...
+
+    def cover(self, alignment: Alignment, salt: str | None, covering: Covering, cached_tokens: int | None) -> None:
+        """Where a prompt's blocks stand among the engine's KV blocks."""
+        ...
+
+
+@dataclass(slots=True)
+class FollowerCounts:
+    """What a follower did.
+
+    Args:
+        covered: prompts whose tokens were worked out.
+        unlike: of those, how many had another number of tokens than the engine reported.
+        unread: prompts whose blocks were not found in their tokens.
+        dropped: prompts that waited too long, or came while the engine was gone.
+        failed: questions about tokens that the engine did not answer.
+    """
+
+    covered: int = 0
+    unlike: int = 0
+    unread: int = 0
+    dropped: int = 0
+    failed: int = 0
+
+
+class Follower:
+    """Follows one engine in a daemon thread, from `start` to `stop`.
+
+    Args:
+        engine: which.
+        told: is told what was found, in the follower's thread.
+        tokens: gives token ids; None: nothing is covered.
+        block_size: tokens of the engine's KV blocks, as far as they are known.
+        clock: seconds that never run backwards.
+        wanted: asked now and then; once it says no, the thread ends.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        told: Told,
+        tokens: TokenIds | None,
+        block_size: Callable[[], int | None],
+        clock: Callable[[], float],
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.engine = engine
+        self.counts = FollowerCounts()
+        self.kind = "unknown"
+        self._told = told
+        self._tokens = tokens
+        self._block_size = block_size
+        self._clock = clock
+        self._wanted = wanted
+        self._waiting: deque[Answered] = deque()
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._busy = False
+        self._alive = True
+        self._failures = self._checks = 0
+        self._said = False
+        self._thread = threading.Thread(target=self._run, name=f"contextpilot {engine.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; what waits is let go. The thread ends by itself, when the engine has answered what it was asked."""
+        with self._changed:
+            self._stopped = True
+            self._waiting.clear()
+            self._changed.notify_all()
+
+    def put(self, answered: Answered) -> None:
+        """Have a prompt's tokens worked out. Returns at once."""
+        if self._tokens is None:
+            return
+        with self._changed:
+            if self._stopped:
+                return
+            self._waiting.append(answered)
+            if len(self._waiting) > MOST_WAITING:
+                self._waiting.popleft()
+                self.counts.dropped += 1
+            self._changed.notify_all()
+
+    def drained(self, timeout: float) -> bool:
+        """Wait until nothing waits here; whether that came to be in so many seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._stopped or not (self._waiting or self._busy), timeout)
+
+    def _run(self) -> None:
+        check_at = self._clock()
+        while self._wanted():
+            now = self._clock()
+            if now >= check_at:
+                check_at = now + self._guarded(self._check, CHECK_SECONDS)
+            with self._changed:
+                if not self._waiting and not self._stopped:
+                    self._changed.wait(max(0.0, check_at - self._clock()))
+                if self._stopped:
+                    return
+                answered = self._waiting.popleft() if self._waiting else None
+                self._busy = answered is not None
+            if answered is not None:
+                self._guarded(partial(self._cover, answered), None)
+                with self._changed:
+                    self._busy = False
+                    self._changed.notify_all()
+
+    def _guarded(self, step: Callable[[], Any], otherwise: Any) -> Any:  # noqa: ANN401
+        """Whatever happens, the thread goes on; what an engine sends must not end it."""
+        try:
+            return step()
+        except Exception as error:
+            if not self._said:
+                self._said = True
+                logger.warning("engine %s: following it failed: %s", self.engine.name, error, exc_info=error)
+            return otherwise
+
+    def _check(self) -> float:
+        """Ask whether it is there; gives the seconds until the next time."""
+        if not healthy(self.engine):
+            self._failures += 1
+            if self._failures == 2 or (self._failures > 2 and self._alive):
+                self._alive = False
+                self._told.alive(self.engine.name, False, "it does not answer")
+            return SOON if self._failures < 2 else CHECK_SECONDS / 2
+        back = not self._alive
+        self._failures, self._alive = 0, True
+        self._told.alive(self.engine.name, True)
+        if back or self._checks % FACTS_EVERY == 0:
+            facts = read_facts(self.engine)
+            self.kind = facts.kind
+            self._told.facts(self.engine.name, facts)
+        self._checks = 1 if back else self._checks + 1
+        return CHECK_SECONDS
+
+    def _cover(self, answered: Answered) -> None:
+        size = self._block_size()
+        if size is None or self._tokens is None or not self._alive:
+            self.counts.dropped += 1
+            return
+        usage = answered.usage
+        try:
+            found = covering_of(answered.messages, answered.alignment, self._tokens, size, answered.salt)
+        except EngineError:
+            self.counts.failed += 1
+            return
+        if found is None:
+            self.counts.unread += 1
+            return
+        if usage is not None and usage.prompt_tokens not in {None, found.tokens}:
+            self.counts.unlike += 1  # tools, or a template's settings: these are not the tokens that were sent
+            return
+        self.counts.covered += 1
+        self._told.cover(answered.alignment, answered.salt, found, None if usage is None else usage.cached_tokens)

@@ -1,0 +1,155 @@
+"""Following: a fleet's engines, followed in threads of their own. No request ever waits for any of this."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ..forking import after_fork
+from ..types import Alignment, Rule, Usage
+from .engine import Engine
+from .events import EventListener
+from .fleet import Fleet
+from .follower import Answered, Follower
+from .tokenizing import EngineTokenizer, LocalTokenizer, TokenIds
+from .told import Told
+from .watching import Watching
+
+PATIENCE = 10.0
+
+
+class Following:
+    """Keeps a fleet in step with its engines, until `close`, or until nobody holds it any more.
+
+    Args:
+        fleet: is told.
+        tokenizer: an object that makes token ids of messages, such as one of transformers; None: the engines are asked.
+        clock: seconds that never run backwards.
+        patience: seconds after which silence is spoken of.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        tokenizer: object = None,
+        clock: Callable[[], float] = time.monotonic,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._fleet = fleet
+        self._tokenizer = tokenizer
+        self._clock = clock
+        self._patience = patience
+        self._engines: dict[str, Engine] = {}
+        self._clear()
+        after_fork(self, Following._in_child)
+
+    def add(self, engine: Engine) -> None:
+        """Follow an engine, which the fleet knows."""
+        with self._lock:
+            self._engines[engine.name] = engine
+            self._begin(engine)
+
+    def remove(self, name: str) -> None:
+        """Follow it no longer."""
+        with self._lock:
+            self._engines.pop(name, None)
+            self._told.watching.pop(name, None)
+            follower = self._followers.pop(name, None)
+            listener = self._listener
+        if follower is not None:
+            follower.stop()
+        if listener is not None:
+            listener.remove(name)
+
+    def answered(
+        self,
+        alignment: Alignment,
+        messages: Sequence[Mapping[str, Any]] | None,
+        salt: str | None,
+        usage: Usage | None,
+    ) -> None:
+        """A request was answered. Returns at once; its tokens are worked out later.
+
+        Args:
+            alignment: of the request.
+            messages: as they were sent, if that is known.
+            salt: its cache salt.
+            usage: what was reported, or None.
+        """
+        if self._stale:
+            self._begin_again()
+        name = alignment.engine or self._anybody()
+        watching, follower = self._told.watching.get(name), self._followers.get(name)
+        if watching is not None:
+            watching.answered(usage, self._fleet.block_size(name))
+            self._fleet.level(name, watching.level, watching.why)
+        if follower is not None and messages is not None and alignment.rule is not Rule.CONVERSATION:
+            follower.put(Answered(alignment, messages, salt, usage))
+
+    def drained(self, timeout: float = 10.0) -> bool:
+        """Wait until all answered prompts and all events that came are taken in; False: that took longer."""
+        ends = self._clock() + timeout
+        followers = list(self._followers.values())
+        listener = self._listener
+        if listener is not None and not listener.drained(max(0.0, ends - self._clock())):
+            return False
+        return all(follower.drained(max(0.0, ends - self._clock())) for follower in followers)
+
+    def close(self) -> None:
+        """Follow nobody any more; it can be begun again by `add`."""
+        with self._lock:
+            followers, listener = list(self._followers.values()), self._listener
+            self._engines.clear()
+            self._clear()
+        for follower in followers:
+            follower.stop()
+        if listener is not None:
+            listener.close()
+
+    def _clear(self) -> None:
+        self._lock = threading.RLock()
+        self._followers: dict[str, Follower] = {}
+        self._told = Told(weakref.ref(self._fleet))
+        self._listener: EventListener | None = None
+        self._stale = False
+
+    def _in_child(self) -> None:
+        """In a forked child no thread is left. They begin again with the first answer: many children never ask."""
+        self._clear()
+        self._stale = bool(self._engines)
+
+    def _begin_again(self) -> None:
+        with self._lock:
+            if not self._stale:
+                return
+            self._stale = False
+            for engine in self._engines.values():
+                for rank in range(engine.ranks if engine.events else 0):
+                    self._fleet.lost(engine.name, rank, "this process was forked")  # a replay tells all of it again
+                self._begin(engine)
+
+    def _begin(self, engine: Engine) -> None:
+        told = self._told
+        told.watching[engine.name] = Watching(engine, self._clock, self._patience)
+        follower = self._followers[engine.name] = Follower(
+            engine, told, self._tokens(engine), partial(told.block_size, engine.name), self._clock, told.wanted
+        )
+        follower.start()
+        if engine.events:
+            if self._listener is None:
+                self._listener = EventListener(told, self._clock, self._patience)
+                weakref.finalize(self, self._listener.close)
+            self._listener.add(engine)
+
+    def _tokens(self, engine: Engine) -> TokenIds | None:
+        if not engine.events:
+            return None
+        return EngineTokenizer(engine) if self._tokenizer is None else LocalTokenizer(self._tokenizer)
+
+    def _anybody(self) -> str:
+        """Where an external router chooses, any engine's tokenizer will do."""
+        return next((status.name for status in self._fleet.engines() if status.alive), "")

@@ -1,0 +1,101 @@
+"""Told: what the threads that follow engines tell, and whom: the fleet, and whoever reads the log."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Sequence
+
+from ..types import Alignment
+from .covering import Covering
+from .engine import EngineFacts
+from .fleet import Fleet
+from .kv import Event
+from .watching import Watching
+
+logger = logging.getLogger("contextpilot_rag")
+
+
+class Told:
+    """All that is told of the engines of one fleet. It does not keep the fleet alive.
+
+    Args:
+        fleet: is told.
+
+    Attributes:
+        watching: how well each engine can be followed, by name.
+    """
+
+    def __init__(self, fleet: weakref.ref[Fleet]) -> None:
+        self._fleet = fleet
+        self.watching: dict[str, Watching] = {}
+
+    def wanted(self) -> bool:
+        """Whether there is still somebody to tell."""
+        return self._fleet() is not None
+
+    def block_size(self, name: str) -> int | None:
+        """Tokens of an engine's KV blocks, as far as they are known."""
+        fleet = self._fleet()
+        return None if fleet is None else fleet.block_size(name)
+
+    def alive(self, name: str, alive: bool, why: str = "") -> None:
+        """Whether an engine answers. Told again and again, so this is also when silence is noticed."""
+        fleet = self._fleet()
+        if fleet is not None:
+            fleet.alive(name, alive, why)
+        watching = self.watching.get(name)
+        if watching is not None and fleet is not None:
+            watching.judged(*fleet.matches(name)) if alive else watching.gone()
+        self._say(name)
+
+    def facts(self, name: str, facts: EngineFacts) -> None:
+        """What an engine says of itself."""
+        fleet = self._fleet()
+        if fleet is not None:
+            fleet.facts(name, facts)
+
+    def cover(self, alignment: Alignment, salt: str | None, covering: Covering, cached_tokens: int | None) -> None:
+        """Where a prompt's blocks stand among the engine's KV blocks."""
+        fleet = self._fleet()
+        if fleet is not None:
+            fleet.cover(alignment, salt, covering, cached_tokens)
+
+    def events(self, engine: str, rank: int, events: Sequence[Event]) -> None:
+        """An engine told of its cache."""
+        fleet = self._fleet()
+        if fleet is not None:
+            fleet.events(engine, rank, events)
+        if engine in self.watching:
+            self.watching[engine].event()
+
+    def lost(self, engine: str, rank: int, why: str) -> None:
+        """What was known of a rank's cache is worth nothing any more."""
+        fleet = self._fleet()
+        if fleet is not None:
+            fleet.lost(engine, rank, why)
+
+    def flowing(self, engine: str, rank: int) -> None:
+        """A rank's events are complete."""
+        if engine in self.watching:
+            self.watching[engine].flowing(rank)
+            self._say(engine)
+
+    def broken(self, engine: str, rank: int, why: str) -> None:
+        """A rank's events cannot be had, or not understood."""
+        if engine in self.watching:
+            self.watching[engine].broken(rank, why)
+            self._say(engine)
+
+    def _say(self, name: str) -> None:
+        """Log what is to be said of an engine, and let the fleet know how it is followed."""
+        watching, fleet = self.watching.get(name), self._fleet()
+        if watching is None or fleet is None:
+            return
+        fleet.level(name, watching.level, watching.why)
+        said = watching.to_say()
+        if said is None:
+            return
+        complaint, what = said
+        rest = "; meanwhile it is followed by usage reports and its capacity (said once for each outage)"
+        logger.warning("engine %s: %s%s", name, what, rest if complaint else "")
