@@ -173,10 +173,12 @@ class Belief:
         at: the index's count of uses, after this one.
         since: the same when the prefix that was predicted to be cached had been used last, by a request that was
             answered before this one came; None: there is none, or it was still under way.
+        uses: the same for each part of that prefix, which ends after so many blocks: (blocks, since).
     """
 
     at: int
     since: int | None = None
+    uses: tuple[tuple[int, int | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +252,9 @@ class IndexStats:
     Tokens are of blocks, by the pilot's own count, except the reported ones: those are of whole prompts, as the engine
     counted. ``predicted_cached_tokens`` over ``block_tokens`` is the hit ratio that the index believes in, and
     ``retrieved_cached_tokens`` over ``block_tokens`` what it believes the retriever's order would have had.
+    ``predicted_of_reported`` is what was expected of the requests whose cached tokens were reported, with what stands
+    before the blocks as far as it is known; ``cold_prefixes`` counts the reports that a believed prefix was gone, and
+    ``pruned_blocks`` the tree's entries that were dropped for it.
     """
 
     requests: int = 0
@@ -265,6 +270,14 @@ class IndexStats:
     tree_blocks: int = 0
     tree_tokens: int = 0
     rules: dict[str, int] = field(default_factory=dict)
+    predicted_of_reported: int = 0
+    cold_prefixes: int = 0
+    pruned_blocks: int = 0
+
+    @property
+    def calibration(self) -> float | None:
+        """Cached tokens as reported over those that were expected of the same requests; None: none were expected."""
+        return self.reported_cached_tokens / self.predicted_of_reported if self.predicted_of_reported else None
 
 
 def short(value: object) -> str:

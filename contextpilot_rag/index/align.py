@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..types import Alignment, OrderBudget, Request, Rule
+from ..types import Alignment, BlockRef, OrderBudget, Request, Rule
 from .fixed import fixed_order
 from .placement import PlacementRule, fit, remaining
 from .shadow import Tail
 from .tree import Prefix, PrefixTree
 
 
-def align(request: Request, tree: PrefixTree, tail: Tail | None = None) -> Alignment:
+def align(request: Request, tree: PrefixTree, tail: Tail | None = None, least: int = 0) -> Alignment:
     """Choose the order of a request's blocks. Looks at the tree and the tail and does not change them.
 
     The set of blocks never changes: the order is a permutation of the request's blocks. Whatever the budget forbids, or
@@ -26,6 +26,7 @@ def align(request: Request, tree: PrefixTree, tail: Tail | None = None) -> Align
         request: what is asked.
         tree: what the engine has cached.
         tail: arranges the rest for ``throughput``. None: as retrieved.
+        least: a prefix of fewer tokens counts as none: an engine shares whole KV blocks.
 
     >>> from contextpilot_rag.types import BlockRef
     >>> a, b, c = BlockRef("a", 100), BlockRef("b", 100), BlockRef("c", 100)
@@ -36,7 +37,7 @@ def align(request: Request, tree: PrefixTree, tail: Tail | None = None) -> Align
     """
     blocks, budget = request.blocks, request.budget
     retrieved = tuple(range(len(blocks)))
-    kept_blocks, kept_tokens = tree.cached_tokens(blocks)
+    kept_blocks, kept_tokens = _cached(tree, blocks, least)
 
     def as_retrieved(rule: Rule) -> Alignment:
         return Alignment(request, retrieved, kept_blocks, kept_tokens, kept_tokens, rule)
@@ -46,15 +47,21 @@ def align(request: Request, tree: PrefixTree, tail: Tail | None = None) -> Align
     placement = placement_rule(budget)
     if budget.order == "fixed":
         order = fixed_order(blocks, placement)
-        found, tokens = tree.cached_tokens([blocks[rank] for rank in order])
+        found, tokens = _cached(tree, [blocks[rank] for rank in order], least)
         return Alignment(request, order, found, tokens, kept_tokens, Rule.FIXED)
     prefix = tree.heaviest_prefix(blocks, placement)
+    if prefix.tokens < least:
+        prefix = Prefix()
     gain = prefix.tokens - kept_tokens
     enough = _enough(request)
 
     def refused() -> Alignment:
         # The second search tells only why; it is made only where nothing changes, and only under a limit.
-        if gain < enough and placement is not None and tree.heaviest_prefix(blocks).tokens - kept_tokens >= enough:
+        if (
+            gain < enough
+            and placement is not None
+            and tree.heaviest_prefix(blocks).tokens - kept_tokens >= max(enough, least)
+        ):
             return as_retrieved(Rule.OVER_BUDGET)
         return as_retrieved(Rule.BELOW_MIN_GAIN if gain > 0 else Rule.NOTHING_GAINED)
 
@@ -70,6 +77,11 @@ def align(request: Request, tree: PrefixTree, tail: Tail | None = None) -> Align
         return refused()
     rule = Rule.PREFIX if gain > 0 else Rule.TAIL
     return Alignment(request, order, len(prefix.ranks), prefix.tokens, kept_tokens, rule)
+
+
+def _cached(tree: PrefixTree, sequence: Sequence[BlockRef], least: int) -> tuple[int, int]:
+    blocks, tokens = tree.cached_tokens(sequence)
+    return (blocks, tokens) if tokens >= least else (0, 0)
 
 
 def _enough(request: Request) -> float:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..errors import SettingsError
 from ..forking import after_fork, was_held
 from ..types import Alignment, BlockRef, IndexStats, Namespace, Request, Usage
 from .align import align, placement_rule
 from .history import HISTORY_REQUESTS
+from .reports import Terms
 from .share import Limits, Share, dump_share, load_shares, locked
 from .state import StatePart, TreePart, dump_tree
 from .tail import POLICIES
@@ -78,6 +79,15 @@ class LocalIndex:
         max_total_blocks: entries kept for all namespaces together, tails and their histories included. Beyond it, the
             namespaces used longest ago are forgotten; one that has no room even alone keeps what was used last. Only a
             request that is larger still is kept whole. None: no limit but those above.
+        kv_block_tokens: tokens of the engine's KV blocks; a shared prefix below one counts as none. None: not known.
+        cache_seconds: what was not used for so long is taken as evicted. None: however long ago.
+        clock: what the time is, in seconds, for ``cache_seconds``.
+        usage: usage reports prune what turned out cold, and teach how much the cache holds; see `follow_usage`.
+        single: True: one cache answers all requests of a namespace, so that a miss tells of all that was used longer
+            ago. False: one of several does, so that it tells of nothing. None: as earlier outcomes look.
+
+    Raises:
+        SettingsError: an unknown tail, or a time to live without a clock.
 
     Only requests with ``order="throughput"`` are remembered for tails; others cost nothing here and decide nothing.
 
@@ -88,7 +98,7 @@ class LocalIndex:
     ((0, 1), (1, 0))
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a setting
         self,
         capacity_tokens: int | None = None,
         max_blocks: int = 1_000_000,
@@ -97,10 +107,19 @@ class LocalIndex:
         history: int = HISTORY_REQUESTS,
         tail: str = "adaptive",
         max_total_blocks: int | None = None,
+        kv_block_tokens: int | None = None,
+        cache_seconds: float | None = None,
+        clock: Callable[[], float] | None = None,
+        usage: bool = True,
+        single: bool | None = None,
     ) -> None:
+        if cache_seconds is not None and clock is None:
+            raise SettingsError("cache_seconds needs a clock")
         if tail != "adaptive" and tail not in POLICIES:
             raise SettingsError(f"unknown tail {tail!r}; tails are adaptive, {', '.join(POLICIES)}")
-        self._limits = Limits(capacity_tokens, max_blocks, max_total_blocks, history, tail)
+        terms = Terms(capacity_tokens, kv_block_tokens, usage, single)
+        self._limits = Limits(terms, max_blocks, max_total_blocks, history, tail, cache_seconds)
+        self._now = clock or float  # which is always 0
         self._max_namespaces = max_namespaces
         self._shares: OrderedDict[Namespace, Share] = OrderedDict()
         self._blocks = 0  # entries of all of them, as counted last
@@ -112,15 +131,17 @@ class LocalIndex:
     def align(self, request: Request) -> Alignment:
         """Choose an order for the request and take it as sent."""
         share = self._share(request.namespace)
+        limits, now = self._limits, self._now()
+        least = limits.terms.kv_block_tokens or 0
         with share.lock:
+            share.expire(now)
             if request.budget.order == "throughput":
-                tail = share.tail = share.tail or self._limits.new_tail()
-                alignment = align(request, share.tree, tail)
+                tail = share.tail = share.tail or limits.new_tail()
+                alignment = align(request, share.tree, tail, least)
                 tail.learn(request.blocks, placement_rule(request.budget))
             else:
-                alignment = align(request, share.tree)
-            self._take(alignment, share)
-        return alignment
+                alignment = align(request, share.tree, least=least)
+            return self._take(alignment, share)
 
     def predict(self, request: Request) -> int:
         """Tokens of the request that would be cached if it were sent now. Changes nothing."""
@@ -128,8 +149,10 @@ class LocalIndex:
             share = self._shares.get(request.namespace)
         if share is None:
             return 0
+        now, least = self._now(), self._limits.terms.kv_block_tokens or 0
         with share.lock:
-            return align(request, share.tree).predicted_cached_tokens
+            share.expire(now)
+            return align(request, share.tree, least=least).predicted_cached_tokens
 
     def sent(self, alignment: Alignment) -> None:
         """Take a request as sent in an order that was not chosen here."""
@@ -144,20 +167,45 @@ class LocalIndex:
             share = self._shares.get(namespace)
         if share is None:
             return None
+        now = self._now()
         with share.lock:
-            return share.tree.copy(self._limits.capacity_tokens, self._limits.max_blocks)
+            share.expire(now)
+            return share.tree.copy(share.tree.capacity_tokens, self._limits.max_blocks)
 
     def observe(self, alignment: Alignment, usage: Usage) -> None:
         """Count what the engine reported, and mark the request's path as used just now."""
         with self._lock:
             share = self._shares.get(alignment.request.namespace)
-            self._counts["observed"] += 1
-            self._counts["reported_prompt"] += usage.prompt_tokens or 0
-            self._counts["reported_cached"] += usage.cached_tokens or 0
-            self._counts["not_reported"] += usage.cached_tokens is None
+        pruned, expected = None, alignment.expected_cached_tokens
         if share is not None:
             with share.lock:
-                share.tree.touch([alignment.request.blocks[rank] for rank in alignment.order])
+                if expected is None:
+                    expected = alignment.predicted_cached_tokens + (share.reports.head or 0)
+                pruned = share.answered(alignment, usage, self._limits)
+                self._resized(share)
+        with self._lock:
+            self._counts["observed"] += 1
+            self._counts["reported_prompt"] += usage.prompt_tokens or 0
+            if usage.cached_tokens is None:
+                self._counts["not_reported"] += 1
+            else:
+                self._counts["reported_cached"] += usage.cached_tokens
+                self._counts["expected"] += alignment.predicted_cached_tokens if expected is None else expected
+            self._counts["cold"] += pruned is not None
+            self._counts["pruned"] += pruned or 0
+
+    def resize(self, capacity_tokens: int | None, kv_block_tokens: int | None = None) -> None:
+        """Take over what is known of the engine's cache now; evict what no longer fits.
+
+        Args:
+            capacity_tokens: what it holds for one namespace. None: not known.
+            kv_block_tokens: of its KV blocks. None: not known.
+        """
+        self._set_terms(capacity_tokens=capacity_tokens, kv_block_tokens=kv_block_tokens)
+
+    def follow_usage(self, follow: bool) -> None:
+        """Whether usage reports prune from now on: not where the engine's own events tell what it has."""
+        self._set_terms(usage=follow)
 
     def prune(self, namespace: Namespace, path: Sequence[Hashable]) -> int:
         """Take it that the engine no longer has a path's last block, and so nothing that follows it there.
@@ -216,6 +264,9 @@ class LocalIndex:
             tree_blocks=sum(tree.blocks for tree in trees),
             tree_tokens=sum(tree.tokens for tree in trees),
             rules=rules,
+            predicted_of_reported=counts["expected"],
+            cold_prefixes=counts["cold"],
+            pruned_blocks=counts["pruned"],
         )
 
     def namespaces(self, most: int | None = None) -> dict[Namespace, Size]:
@@ -278,12 +329,18 @@ class LocalIndex:
             share.lock = threading.Lock()
         self._blocks = sum(share.size for share in self._shares.values())
 
-    def _take(self, alignment: Alignment, share: Share) -> None:
+    def _set_terms(self, **changed: Any) -> None:  # noqa: ANN401
+        with self._lock:
+            limits = self._limits = replace(self._limits, terms=replace(self._limits.terms, **changed))
+            shares = list(self._shares.values())
+        for share in shares:
+            with share.lock:
+                share.resize(limits)
+                self._resized(share)
+
+    def _take(self, alignment: Alignment, share: Share) -> Alignment:
         """Take a request as sent, count it, and make room. The share's lock is held."""
-        tree, blocks = share.tree, alignment.request.blocks
-        if share.tail is not None:
-            tree.max_blocks = self._limits.tree_blocks(share.tail.entries)
-        tree.insert([blocks[rank] for rank in alignment.order])
+        alignment = share.sent(alignment, self._limits)
         with self._lock:
             self._rules[alignment.rule.value] += 1
             self._counts["changed"] += alignment.changed
@@ -291,6 +348,7 @@ class LocalIndex:
             self._counts["predicted"] += alignment.predicted_cached_tokens
             self._counts["retrieved"] += alignment.retrieved_cached_tokens
         self._resized(share)
+        return alignment
 
     def _resized(self, share: Share) -> None:
         """Count a share's entries anew, and make room. The share's lock is held."""
@@ -318,7 +376,7 @@ class LocalIndex:
         with self._lock:
             share = self._shares.get(namespace)
             if share is None:
-                share = self._shares[namespace] = Share(self._limits.new_tree())
+                share = self._shares[namespace] = self._limits.new_share()
                 self._make_room(share)
             else:
                 self._shares.move_to_end(namespace)

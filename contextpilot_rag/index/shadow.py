@@ -80,6 +80,10 @@ class Tail(Protocol):
         """Entries kept for it in memory."""
         ...
 
+    def resize(self, capacity_tokens: int | None) -> None:
+        """Imagine a cache of another size from now on."""
+        ...
+
     def standing(self) -> Standing | None:
         """How its policies compare; None: it has but one."""
         ...
@@ -115,6 +119,9 @@ class FixedTail:
     def entries(self) -> int:
         """Of the history."""
         return self.history.entries
+
+    def resize(self, capacity_tokens: int | None) -> None:
+        """It imagines none."""
 
     def standing(self) -> Standing | None:
         """It has but one policy."""
@@ -193,6 +200,12 @@ class AdaptiveTail:
     def entries(self) -> int:
         """Of the shadow trees and the history."""
         return self.blocks + self.history.entries
+
+    def resize(self, capacity_tokens: int | None) -> None:
+        """Give the shadows another capacity; evict what no longer fits."""
+        for shadow in self._shadows.values():
+            if shadow.tree.capacity_tokens != capacity_tokens:
+                shadow.tree.resize(capacity_tokens)
 
     def standing(self) -> Standing:
         """How the policies compare now."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ..errors import StateError
-from ..types import Namespace
+from ..types import Alignment, Namespace, Usage
+from .ages import Ages
 from .history import HISTORY_REQUESTS, History
+from .reports import Reports, Terms
 from .shadow import SHADOW_BLOCKS, AdaptiveTail, FixedTail, Standing, Tail
 from .state import HistoryPart, NamespacePart, StatePart, TreePart, dump_history, dump_tree, load_history, load_tree
 from .tail import CANDIDATES, CANDIDATES_OF_SMALL_CACHES, POLICIES
@@ -23,32 +25,41 @@ class Limits:
     """What each share is made with.
 
     Args:
-        capacity_tokens: what the engine's cache holds for one namespace.
+        terms: what reports are read with, the capacity among them.
         max_blocks: entries of a tree.
         max_total_blocks: entries of all that all shares keep.
         history: recent requests that tails look at.
         tail: "adaptive", or a policy's name.
+        cache_seconds: what was not used for so long is taken as evicted.
     """
 
-    capacity_tokens: int | None = None
+    terms: Terms = field(default_factory=Terms)
     max_blocks: int = 1_000_000
     max_total_blocks: int | None = None
     history: int = HISTORY_REQUESTS
     tail: str = "adaptive"
+    cache_seconds: float | None = None
 
-    def new_tree(self) -> PrefixTree:
-        """An empty tree."""
-        return PrefixTree(self.capacity_tokens, self.tree_blocks(0))
+    def new_share(self) -> Share:
+        """An empty share."""
+        return self.share_of(PrefixTree(self.terms.capacity_tokens, self.tree_blocks(0)))
+
+    def share_of(self, tree: PrefixTree, tail: Tail | None = None) -> Share:
+        """A share with a tree and tails."""
+        ages = None if self.cache_seconds is None else Ages(self.cache_seconds)
+        share = Share(tree, tail, ages=ages)
+        share.size = share.entries
+        return share
 
     def new_tail(self) -> Tail:
         """Tails of one namespace. Where all shares have a limit together, they take at most half of it."""
-        candidates = CANDIDATES if self.capacity_tokens is None else CANDIDATES_OF_SMALL_CACHES
+        candidates = CANDIDATES if self.terms.capacity_tokens is None else CANDIDATES_OF_SMALL_CACHES
         history, shadows = History(self.history), min(SHADOW_BLOCKS, self.max_blocks)
         if self.max_total_blocks is not None:
             most = max(1, self.max_total_blocks // (2 * len(candidates) + 2))
             history, shadows = History(self.history, most), min(shadows, most)
         if self.tail == "adaptive":
-            return AdaptiveTail(history, candidates, self.capacity_tokens, shadows)
+            return AdaptiveTail(history, candidates, self.terms.capacity_tokens, shadows)
         return FixedTail(POLICIES[self.tail], history)
 
     def tree_blocks(self, tail: int) -> int:
@@ -67,6 +78,8 @@ class Share:
         tail: made when the first request asks for it.
         size: entries of both, as they were counted last.
         dropped: the index does not have it any more.
+        reports: what usage reports have taught.
+        ages: what is too old, where there is a time to live.
         lock: is held by whoever works on the tree or the tail.
     """
 
@@ -74,12 +87,53 @@ class Share:
     tail: Tail | None = None
     size: int = 0
     dropped: bool = False
+    reports: Reports = field(default_factory=Reports)
+    ages: Ages | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def entries(self) -> int:
         """Of the tree and the tails."""
         return self.tree.blocks + (self.tail.entries if self.tail else 0)
+
+    def expire(self, now: float) -> None:
+        """Forget what is too old."""
+        if self.ages is not None:
+            until = self.ages.expired(now, self.tree.clock)
+            if until is not None:
+                self.tree.forget_until(until)
+
+    def sent(self, alignment: Alignment, limits: Limits) -> Alignment:
+        """Take a request as sent; the alignment with what is expected of it."""
+        blocks = alignment.request.blocks
+        if self.tail is not None:
+            self.tree.max_blocks = limits.tree_blocks(self.tail.entries)
+        expected = alignment.expected_cached_tokens
+        if expected is None:
+            expected = self.reports.expected(alignment, limits.terms)
+        sequence = [blocks[rank] for rank in alignment.order]
+        belief = self.reports.sent(alignment, sequence, self.tree, limits.terms)
+        return replace(alignment, expected_cached_tokens=expected, belief=belief)
+
+    def answered(self, alignment: Alignment, usage: Usage, limits: Limits) -> int | None:
+        """Learn from a report, and mark the request's path as used just now.
+
+        Returns:
+            How many entries were pruned; None: nothing was found cold.
+        """
+        pruned = self.reports.answered(alignment, usage, self.tree, limits.terms)
+        self.tree.touch([alignment.request.blocks[rank] for rank in alignment.order])
+        if usage.cached_tokens is not None:
+            self.resize(limits)
+        return pruned
+
+    def resize(self, limits: Limits) -> None:
+        """Have the capacity that is known or learnt now; tails imagine the one that was given."""
+        if self.tail is not None:
+            self.tail.resize(limits.terms.capacity_tokens)
+        capacity = self.reports.capacity(limits.terms)
+        if capacity != self.tree.capacity_tokens:
+            self.tree.resize(capacity)
 
 
 def dump_share(namespace: Namespace, share: Share) -> Iterator[StatePart]:
@@ -131,8 +185,7 @@ def load_shares(parts: Iterable[StatePart], limits: Limits) -> list[tuple[Namesp
             load_history(histories, tail.history)
             for standing in standings:
                 tail.resume(standing)
-        tree = load_tree(trees, limits.capacity_tokens, limits.tree_blocks(tail.entries if tail else 0))
-        share = Share(tree, tail)
-        share.size = share.entries
+        tree = load_tree(trees, limits.terms.capacity_tokens, limits.tree_blocks(tail.entries if tail else 0))
+        share = limits.share_of(tree, tail)
         shares.append((Namespace(head.tenant, head.model, head.corpus, head.head), share))
     return shares

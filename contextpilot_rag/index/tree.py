@@ -6,20 +6,26 @@ their length.
 
 Each run has been used in one piece, so recency belongs to nodes. They stand in one list, least recently used first, and
 a path is touched from its end to its start: a node always stands before its parent, so the first in the list is always
-a leaf, and eviction takes the tail of what was used longest ago, as the engines do.
+a leaf, and eviction takes the tail of what was used longest ago, as the engines do. An engine's cache also holds what
+is no block (questions, answers, what fills up its pages). Under a capacity these tokens stand beside the nodes, by the
+same clock, and go by the same rule.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from ..types import BlockRef
 from .node import Node
 from .placement import PlacementRule
+from .search import heaviest, heaviest_within
 
 MAX_VISITED = 10_000
+_MOST_WALKED = 1_000
+_SPANS = 512  # what stands beside the nodes is told apart in so many spans of time, or a few times as many
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,8 @@ class PrefixTree:
         self._clock = 0
         self.tokens = 0
         self.blocks = 0
+        self._beside: deque[tuple[int, int]] = deque()  # (when, tokens) of what is no block, oldest first
+        self.beside = 0
 
     def __del__(self) -> None:
         """Nodes and their parents hold each other; without that, they are freed at once, and not by the collector."""
@@ -79,69 +87,10 @@ class PrefixTree:
         """
         rank_of = {block.key: rank for rank, block in enumerate(request)}
         if rule is None:
-            node, length, tokens = self._heaviest(request, rank_of, max_visited)
+            node, length, tokens = heaviest(self._root, request, rank_of, max_visited)
         else:
-            node, length, tokens = self._heaviest_within(request, rank_of, rule, max_visited)
+            node, length, tokens = heaviest_within(self._root, request, rank_of, rule, max_visited)
         return Prefix(tuple([rank_of[block] for block in self._path_to(node, length)]), tokens)
-
-    def _heaviest(
-        self, request: Sequence[BlockRef], rank_of: dict[Hashable, int], max_visited: int
-    ) -> tuple[Node, int, int]:
-        """The end of the heaviest path in free order: a node, how far into it, and the tokens. This is the hot loop."""
-        best_node, best_tokens = self._root, 0
-        weight_of = {block.key: block.tokens for block in request}
-        weigh = weight_of.get
-        worst_first = list(reversed(rank_of))
-        stack = [(child, 0) for child in _held(self._root.children, rank_of, worst_first)]
-        visited = 0
-        while stack and visited < max_visited:
-            node, tokens = stack.pop()
-            visited += 1
-            for weight in map(weigh, node.blocks):
-                if weight is None:
-                    break
-                tokens += weight
-            else:
-                if node.children:
-                    # the best rank last, so that it is popped first
-                    for child in _held(node.children, rank_of, worst_first):
-                        stack.append((child, tokens))  # noqa: PERF401 - a generator would cost more for so few
-            if tokens > best_tokens:
-                best_node, best_tokens = node, tokens
-        length = 0
-        for block in best_node.blocks:
-            if block not in weight_of:
-                break
-            length += 1
-        return best_node, length, best_tokens
-
-    def _heaviest_within(
-        self, request: Sequence[BlockRef], rank_of: dict[Hashable, int], rule: PlacementRule, max_visited: int
-    ) -> tuple[Node, int, int]:
-        """The same under a placement rule, which needs to know where each block would stand."""
-        best_node, best_length, best_tokens = self._root, 0, 0
-        worst_first = list(reversed(rank_of))
-        # (node, tokens before it, position of its first block, ranks placed before it)
-        stack = [(self._root, 0, 0, 0)]
-        visited = 0
-        while stack and visited < max_visited:
-            node, tokens, position, placed = stack.pop()
-            visited += 1
-            length = 0
-            for block in node.blocks:
-                rank = rank_of.get(block)
-                if rank is None or not rule.allows(rank, position, placed):
-                    break
-                tokens += request[rank].tokens
-                position += 1
-                length += 1
-                placed |= 1 << rank
-            if tokens > best_tokens:
-                best_node, best_length, best_tokens = node, length, tokens
-            if length == len(node.blocks) and node.children:
-                held = _held(node.children, rank_of, worst_first)
-                stack.extend((child, tokens, position, placed) for child in held)
-        return best_node, best_length, best_tokens
 
     def cached_tokens(self, sequence: Sequence[BlockRef]) -> tuple[int, int]:
         """How much of a sequence, sent in exactly this order, is cached: (blocks, tokens)."""
@@ -151,13 +100,14 @@ class PrefixTree:
             tokens += block.tokens
         return matched, tokens
 
-    def insert(self, sequence: Sequence[BlockRef]) -> None:
+    def insert(self, sequence: Sequence[BlockRef], beside: int = 0) -> None:
         """Record that the engine has been sent this sequence; evict what no longer fits.
 
         The sequence itself stays, even where it alone is larger than the capacity.
 
         Args:
             sequence: distinct blocks in prompt order.
+            beside: tokens that the engine caches with it and that nobody finds again.
         """
         self._clock += 1
         node, offset, matched = self._match(sequence)
@@ -172,6 +122,8 @@ class PrefixTree:
             self.blocks += len(leaf.blocks)
             node = leaf
         self._touch(node)
+        if beside:
+            self._add_beside(beside)
         self._evict()
 
     def touch(self, sequence: Sequence[BlockRef]) -> None:
@@ -213,11 +165,88 @@ class PrefixTree:
             del node.parent.children[first]
         return before - self.blocks
 
+    def resize(self, capacity_tokens: int | None) -> None:
+        """Have another capacity from now on; evict what no longer fits."""
+        self.capacity_tokens = capacity_tokens
+        self._clock += 1  # nothing is in use just now
+        self._evict()
+
+    def forget_until(self, time: int) -> int:
+        """Forget all that was used at that count of uses, or before, and not since.
+
+        Returns:
+            How many entries were forgotten.
+        """
+        before = self.blocks
+        while self._by_use:
+            node = next(iter(self._by_use))
+            if node.used_at > time:
+                break
+            del self._by_use[node]  # a leaf: nodes stand before their parents
+            del node.parent.children[node.blocks[0]]
+            self.tokens -= node.tokens
+            self.blocks -= len(node.blocks)
+        while self._beside and self._beside[0][0] <= time:
+            self.beside -= self._beside.popleft()[1]
+        return before - self.blocks
+
+    def uses(self, sequence: Sequence[BlockRef]) -> list[tuple[int, int]]:
+        """When the cached part of a sequence was used last: (blocks up to here, count of uses), from its start.
+
+        The counts never rise along a path.
+        """
+        found: list[tuple[int, int]] = []
+        node, offset, matched = self._match(sequence)
+        end = len(matched)
+        while node is not self._root:
+            found.append((end, node.used_at))
+            end -= offset
+            node = node.parent
+            offset = len(node.blocks)
+        found.reverse()
+        return found
+
+    def used_between(self, since: int, until: int) -> int:
+        """Tokens, also of what is no block, whose last use came after the one count of uses and before the other.
+
+        Exact where few nodes lie on either side of the first count; else as many as at the pace of the latest uses.
+        """
+        newer = after = 0
+        at = self._clock
+        for node in islice(reversed(self._by_use), _MOST_WALKED):
+            at = node.used_at
+            if at <= since:
+                break
+            if at < until:
+                newer += node.tokens
+            else:
+                after += node.tokens
+        if at > since and len(self._by_use) > _MOST_WALKED:
+            older = 0
+            for node in islice(self._by_use, _MOST_WALKED):
+                if node.used_at > since:
+                    newer = max(0, self.tokens - older - after)
+                    break
+                older += node.tokens
+            else:
+                newer = newer * (until - since) // max(1, until - at)
+        for time, tokens in reversed(self._beside):
+            if time <= since:
+                break
+            newer += tokens * (time < until)
+        return newer
+
+    @property
+    def clock(self) -> int:
+        """The count of uses."""
+        return self._clock
+
     def clear(self) -> None:
         """Forget everything."""
         self._root = Node(None, [], [])
         self._by_use.clear()
-        self.tokens = self.blocks = 0
+        self._beside.clear()
+        self.tokens = self.blocks = self.beside = 0
 
     def copy(self, capacity_tokens: int | None = None, max_blocks: int = 1_000_000) -> PrefixTree:
         """A tree of its own with the same sequences, used in the same order, and with limits of its own."""
@@ -231,6 +260,7 @@ class PrefixTree:
         for node in self._by_use:
             other._by_use[twin[node]] = None
         other.tokens, other.blocks, other._clock = self.tokens, self.blocks, self._clock
+        other._beside, other.beside = self._beside.copy(), self.beside
         return other
 
     @property
@@ -306,18 +336,36 @@ class PrefixTree:
             self._by_use.move_to_end(node)
             node = node.parent
 
+    def _add_beside(self, tokens: int) -> None:
+        spans = self._beside
+        self.beside += tokens
+        if spans and (self._clock - spans[-1][0]) * _SPANS < self._clock - spans[0][0]:
+            tokens += spans.pop()[1]
+        spans.append((self._clock, tokens))
+
     def _evict(self) -> None:
-        while (
-            self.capacity_tokens is not None and self.tokens > self.capacity_tokens
-        ) or self.blocks > self.max_blocks:
-            node = next(iter(self._by_use))
-            if node.used_at == self._clock:
+        while True:
+            over = 0 if self.capacity_tokens is None else self.tokens + self.beside - self.capacity_tokens
+            if over <= 0 and self.blocks <= self.max_blocks:
+                return
+            node = next(iter(self._by_use), None)
+            if over > 0 and self._beside and (node is None or self._beside[0][0] <= node.used_at):
+                time, tokens = self._beside.popleft()
+                self.beside -= tokens
+                if tokens > over:  # the rest is still there
+                    self._beside.appendleft((time, tokens - over))
+                    self.beside += tokens - over
+                continue
+            if node is None or node.used_at == self._clock:
                 return
             last = node.blocks.pop()
             weight = node.weights.pop()
             node.tokens -= weight
             self.tokens -= weight
             self.blocks -= 1
+            if 0 < over < weight:  # the engine drops pages, not blocks: the rest of this one goes next
+                self._beside.appendleft((node.used_at, weight - over))
+                self.beside += weight - over
             if not node.blocks:
                 del self._by_use[node]
                 del node.parent.children[last]
@@ -329,15 +377,3 @@ class PrefixTree:
             path.extend(reversed(node.blocks))
         path.reverse()
         return path
-
-
-def _held(
-    children: dict[Hashable, Node], rank_of: dict[Hashable, int], worst_first: Sequence[Hashable]
-) -> Sequence[Node]:
-    """The children whose first block the request holds, worst rank first. Costs the smaller of the two."""
-    if len(children) * 2 > len(rank_of):
-        return [children[first] for first in worst_first if first in children]
-    held = [first for first in children if first in rank_of]
-    if len(held) > 1:
-        held.sort(key=rank_of.__getitem__, reverse=True)
-    return [children[first] for first in held]

@@ -239,6 +239,13 @@ class StatsOut(Struct):
     tickets: int
     conversations: int
     rules: Annotated[dict[str, int], Meta(description="Requests by the rule that chose their order.")]
+    predicted_of_reported: Annotated[
+        int, Meta(description="What was expected to be cached of the requests whose cached tokens were reported.")
+    ] = 0
+    cold_prefixes: Annotated[
+        int, Meta(description="Reports that a prefix was gone that was believed to be cached.")
+    ] = 0
+    pruned_blocks: Annotated[int, Meta(description="Entries of the trees that were dropped for it.")] = 0
 
 
 class HealthOut(Struct):

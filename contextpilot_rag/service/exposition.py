@@ -31,7 +31,7 @@ _TOKENS = (
     ("dedup_tokens_saved", "dedup", "Of these, replaced by hints, as the conversation had the blocks before."),
     ("reported_prompt_tokens", "reported_prompt", "Prompt tokens of requests whose cached tokens were reported."),
     ("reported_cached_tokens", "reported_cached", "Of these, cached as the engine says."),
-    ("reported_predicted_tokens", "reported_predicted", "What had been predicted as cached for these requests."),
+    ("reported_predicted_tokens", "reported_predicted", "What was expected to be cached of these."),
     ("usage_reports", "reports", "Usage reports that say what was cached."),
     ("cached_not_reported", "not_reported", "Usage reports that do not say what was cached."),
     ("requests_changed", "changed", "Requests put into another order than the retriever's."),

@@ -150,7 +150,8 @@ class Metrics:
         new.tally.reports += 1
         new.tally.reported_prompt += usage.prompt_tokens
         new.tally.reported_cached += usage.cached_tokens
-        new.tally.reported_predicted += alignment.predicted_cached_tokens
+        expected = alignment.expected_cached_tokens
+        new.tally.reported_predicted += alignment.predicted_cached_tokens if expected is None else expected
         new.reported_at = self.clock()
 
     def forgot(self, tenant: str, namespace: Namespace | None) -> None:

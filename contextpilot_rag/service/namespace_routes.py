@@ -49,6 +49,9 @@ _STATS = wire.StatsOut(
     tickets=1_200,
     conversations=40,
     rules={"prefix": 700, "nothing_gained": 500},
+    predicted_of_reported=4_100_000,
+    cold_prefixes=4,
+    pruned_blocks=120,
 )
 
 

@@ -22,7 +22,8 @@ class Tally:
         reports: usage reports that say what was cached.
         reported_prompt: prompt tokens of these.
         reported_cached: cached tokens of these.
-        reported_predicted: what had been predicted for these; against ``reported_cached`` it is the calibration.
+        reported_predicted: what had been expected of these, with what stands before the blocks where that is known;
+            against ``reported_cached`` it is the calibration.
         not_reported: usage reports that do not say what was cached.
     """
 

@@ -169,6 +169,10 @@ class Tenant:
         self._counts["reported_prompt"] += usage.prompt_tokens or 0
         self._counts["reported_cached"] += usage.cached_tokens or 0
         self._counts["not_reported"] += usage.cached_tokens is None
+        if usage.cached_tokens is not None:
+            expected = ticket.alignment.expected_cached_tokens
+            predicted = ticket.alignment.predicted_cached_tokens
+            self._counts["expected"] += predicted if expected is None else expected
         for watcher in self._watchers:
             watcher.observed(self.name, ticket.alignment, ticket.engine, usage)
         return wire.ObserveOut(counted=True)
@@ -241,6 +245,9 @@ class Tenant:
             tree_blocks=own.tree_blocks,
             tree_tokens=own.tree_tokens,
             rules=dict(self._rules),
+            predicted_of_reported=self._counts["expected"],
+            cold_prefixes=own.cold_prefixes,
+            pruned_blocks=own.pruned_blocks,
         )
 
     def _known(self, given: wire.AlignIn | wire.SentIn, name: str | None) -> Ticket | None:

@@ -1,0 +1,99 @@
+"""Outcomes: how long ago a prefix may have been used and is still found in an engine's cache."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+OUTCOMES = 128
+ENOUGH = 16  # outcomes before any reach is told from them
+
+# Of what was used longer ago than a miss, so much may have been found for each that was missed, and the miss still
+# stands for all of it.
+CONTRADICTED = 0.25
+# The same beyond a reach; and of all outcomes, so many may be on the wrong side of it, for each on the right one.
+BEYOND_REACH = 0.125
+MIXED = 0.15
+
+# So improbable a row of misses does not happen by chance: the engine is not what it was.
+BY_CHANCE = 0.001
+SHORTEST_ROW, LONGEST_ROW = 6, 64
+
+
+class Outcomes:
+    """The latest outcomes of one namespace: believed prefixes that were found cached, and that were not.
+
+    Each has a distance: the tokens of what was used since the prefix was used last. A cache that drops what was used
+    longest ago finds all below some distance and nothing above it. Where several engines share the requests, what is
+    found and what is not lie mixed, and a miss says little.
+
+    Args:
+        size: how many are kept.
+
+    >>> outcomes = Outcomes()
+    >>> outcomes.add(900, hit=False)
+    >>> outcomes.conclusive(900)
+    True
+    >>> outcomes.add(1_000, hit=True)
+    >>> outcomes.conclusive(900), outcomes.conclusive(1_100)
+    (False, True)
+    """
+
+    def __init__(self, size: int = OUTCOMES) -> None:
+        self._latest: deque[tuple[int, bool]] = deque(maxlen=size)
+        self._since_hit = 0  # outcomes, all of them misses
+        self._row = 0  # of these, at distances where others were found
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._latest)
+
+    def add(self, distance: int, *, hit: bool) -> None:
+        """Take an outcome into account. After a row of misses that chance does not explain, what was before is void."""
+        self._latest.append((distance, hit))
+        if hit:
+            self._since_hit = self._row = 0
+            return
+        self._since_hit = min(self._since_hit + 1, len(self._latest))
+        self._row += not self.conclusive(distance)
+        if self._row >= SHORTEST_ROW and self._row >= self._longest_by_chance():
+            while len(self._latest) > self._since_hit:
+                self._latest.popleft()
+            self._row = 0
+
+    def conclusive(self, distance: int) -> bool:
+        """Whether all that was used longer ago than a prefix missed at this distance is gone, too."""
+        hits = misses = 0
+        for other, hit in self._latest:
+            if other >= distance:
+                hits += hit
+                misses += not hit
+        return hits <= CONTRADICTED * max(misses, 1)
+
+    def reach(self) -> int | None:
+        """The distance at which misses begin to prevail, where it parts them from the hits; None: none does.
+
+        >>> outcomes = Outcomes()
+        >>> for distance in range(100, 3_100, 100):
+        ...     outcomes.add(distance, hit=distance < 2_000)
+        >>> outcomes.reach()
+        2000
+        """
+        if len(self._latest) < ENOUGH:
+            return None
+        hits = misses = hits_beyond = misses_beyond = 0
+        found = None
+        for distance, hit in sorted(self._latest, reverse=True):
+            hits += hit
+            misses += not hit
+            if not hit and hits <= BEYOND_REACH * misses:
+                found, hits_beyond, misses_beyond = distance, hits, misses
+        wrong = hits_beyond + misses - misses_beyond
+        return found if wrong <= MIXED * (len(self._latest) - wrong) else None
+
+    def _longest_by_chance(self) -> int:
+        """How many misses in a row may come by chance, as often as there were some before these."""
+        before = len(self._latest) - self._since_hit
+        misses = sum(not hit for _, hit in self._latest) - self._since_hit
+        share = (misses + 1) / (before + 2)
+        return min(LONGEST_ROW, math.ceil(math.log(BY_CHANCE) / math.log(share)))
