@@ -13,9 +13,10 @@
 
 from __future__ import annotations
 
-from .chat import Answer
-from .fake import FakeEngine, ReceivedRequest
+from .answers import Answer
+from .fake import FakeEngine
 from .paged import PagedPrefixCache
+from .received import ReceivedRequest
 from .wire import EventOptions
 
 __all__ = ["Answer", "EventOptions", "FakeEngine", "PagedPrefixCache", "ReceivedRequest"]

@@ -1,10 +1,11 @@
-"""What the FakeEngine reads and writes: request bodies, a chat template, a tokenizer, answers. Pure."""
+"""What the FakeEngine reads: the bodies of chat requests, a chat template, a tokenizer. Pure."""
 
 from __future__ import annotations
 
+import itertools
 import re
+from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 from zlib import crc32
 
@@ -20,8 +21,8 @@ _PIECE = re.compile(r" ?[A-Za-z]{1,6}|\d{1,3}|[^\W\d_]{1,2}|\s{1,8}|[^\w\s]{1,3}
 _MESSAGE_START = 1 << 32
 _MESSAGE_END = _MESSAGE_START + 1
 _OTHER_PART = 1 << 33
+_NAMES = {_MESSAGE_START: "<|im_start|>", _MESSAGE_END: "<|im_end|>"}
 
-Count = Annotated[int, Meta(ge=1)]
 Body = TypeVar("Body")
 
 
@@ -41,78 +42,19 @@ class Prompt(msgspec.Struct, kw_only=True):
     add_generation_prompt: bool = True
 
 
-class StreamOptions(msgspec.Struct):
-    """``stream_options`` of a chat request."""
-
-    include_usage: bool | None = None
-
-
-class ChatRequest(Prompt, kw_only=True):
-    """The fields of a chat request that the FakeEngine heeds; others are ignored."""
-
-    model: str | None = None
-    cache_salt: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    max_tokens: Count | None = None
-    max_completion_tokens: Count | None = None
-    n: Annotated[int, Meta(ge=1, le=1)] | None = None
-
-
 class TokenizeText(msgspec.Struct):
-    """The body of ``/tokenize`` for a text."""
+    """The body of ``/tokenize`` for a text. There are no special tokens that could be added to one."""
 
     prompt: str
+    add_special_tokens: bool = True
+    return_token_strs: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the FakeEngine answers, to be had whole or in chunks.
+class TokenizeChat(Prompt, kw_only=True):
+    """The body of ``/tokenize`` for messages. The template has all special tokens in any case."""
 
-    Args:
-        id: of the completion.
-        number: of the request, counted by the engine.
-        created: seconds since the epoch.
-        model: as the request called it.
-        pieces: the text, token by token.
-        finish_reason: "stop", or "length" if ``max_tokens`` cut the text.
-        usage: as on the wire.
-        wait_seconds: how long the loopback server waits before the first token.
-        stream: whether the request asked for chunks.
-        include_usage: whether the chunks end with one that has the usage.
-    """
-
-    id: str
-    number: int
-    created: int
-    model: str
-    pieces: tuple[str, ...]
-    finish_reason: str
-    usage: dict[str, Any]
-    wait_seconds: float
-    stream: bool
-    include_usage: bool
-
-    def completion(self) -> dict[str, Any]:
-        """The whole answer, a ``chat.completion``."""
-        message = {"role": "assistant", "content": "".join(self.pieces)}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.finish_reason}
-        return {**self._head("chat.completion"), "choices": [choice], "usage": self.usage}
-
-    def chunks(self) -> Iterator[dict[str, Any]]:
-        """The answer as ``chat.completion.chunk`` objects: the role, each token, the end, and perhaps the usage."""
-        head = self._head("chat.completion.chunk")
-        if self.include_usage:
-            head["usage"] = None
-        yield {**head, "choices": [_delta({"role": "assistant", "content": ""})]}
-        for piece in self.pieces:
-            yield {**head, "choices": [_delta({"content": piece})]}
-        yield {**head, "choices": [_delta({}, self.finish_reason)]}
-        if self.include_usage:
-            yield {**head, "choices": [], "usage": self.usage}
-
-    def _head(self, kind: str) -> dict[str, Any]:
-        return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+    add_special_tokens: bool = False
+    return_token_strs: bool | None = None
 
 
 def read(body: Mapping[str, Any] | bytes, kind: type[Body]) -> tuple[Body, dict[str, Any]]:
@@ -140,13 +82,79 @@ def pieces(text: str) -> list[str]:
     return _PIECE.findall(text)
 
 
+def text_pieces(text: str) -> Iterator[str]:
+    """As `pieces`, one by one."""
+    return (piece.group() for piece in _PIECE.finditer(text))
+
+
 def text_tokens(text: str) -> Iterator[int]:
     """A text's tokens, the same in every process."""
-    return (_token(piece.group()) for piece in _PIECE.finditer(text))
+    return map(token, text_pieces(text))
+
+
+def token(piece: str | int) -> int:
+    """The token of a piece, or of one of what is no text."""
+    return piece if isinstance(piece, int) else crc32(piece.encode("utf-8", "surrogatepass"))
+
+
+def shown(piece: str | int) -> str:
+    r"""A piece as text.
+
+    >>> [shown(piece) for piece in prompt_pieces(Prompt(messages=[], tools=None))]
+    ['<|im_start|>', 'assist', 'ant', '\n']
+    """
+    return piece if isinstance(piece, str) else _NAMES.get(piece, "<|other|>")
+
+
+def limited(tokens: Iterable[int], most: int) -> array[int]:
+    """All tokens, or an error as soon as there are too many; a huge body must not be tokenized to its end.
+
+    Raises:
+        InputError: there are more than ``most``.
+    """
+    found = array("Q", itertools.islice(tokens, most + 1))
+    if len(found) > most:
+        raise InputError(f"the prompt is longer than the {most} tokens that fit in the cache")
+    return found
+
+
+def tokenized(body: Mapping[str, Any] | bytes, most: int) -> dict[str, Any]:
+    """The answer of vLLM's ``/tokenize``.
+
+    Args:
+        body: of the request, with messages or a prompt.
+        most: tokens that a prompt may have.
+
+    Raises:
+        InputError: the body cannot be used.
+    """
+    _, raw = read(body, dict[str, Any])
+    found: Iterator[str | int]
+    if "messages" in raw:
+        chat, _ = read(raw, TokenizeChat)
+        found, named = prompt_pieces(chat), chat.return_token_strs
+    else:
+        text, _ = read(raw, TokenizeText)
+        found, named = text_pieces(text.prompt), text.return_token_strs
+    kept = [*itertools.islice(found, most + 1)]
+    tokens = limited(map(token, kept), most)
+    names = [*map(shown, kept)] if named else None
+    return {"count": len(tokens), "max_model_len": most, "tokens": tokens.tolist(), "token_strs": names}
 
 
 def prompt_tokens(prompt: Prompt) -> Iterator[int]:
-    """A chat's tokens under a template in the manner of ChatML, one by one, so that a caller can stop at his limit.
+    """The tokens of `prompt_pieces`.
+
+    Raises:
+        InputError: as there.
+    """
+    return map(token, prompt_pieces(prompt))
+
+
+def prompt_pieces(prompt: Prompt) -> Iterator[str | int]:
+    """A chat under a template in the manner of ChatML, one by one, so that a caller can stop at his limit.
+
+    Pieces of texts, and tokens of what is no text.
 
     Raises:
         InputError: a message has no content and is not the assistant's, or a text part has no text.
@@ -159,19 +167,19 @@ def prompt_tokens(prompt: Prompt) -> Iterator[int]:
         yield from _message(message.role, _content(message, f"messages[{number}].content"))
     if prompt.add_generation_prompt:
         yield _MESSAGE_START
-        yield from text_tokens("assistant\n")
+        yield from text_pieces("assistant\n")
 
 
-def _message(role: str, content: Iterable[str | int]) -> Iterator[int]:
+def _message(role: str, content: Iterable[str | int]) -> Iterator[str | int]:
     yield _MESSAGE_START
-    yield from text_tokens(f"{role}\n")
+    yield from text_pieces(f"{role}\n")
     for part in content:
         if isinstance(part, int):
             yield part
         else:
-            yield from text_tokens(part)
+            yield from text_pieces(part)
     yield _MESSAGE_END
-    yield from text_tokens("\n")
+    yield from text_pieces("\n")
 
 
 def _content(message: Message, where: str) -> Iterator[str | int]:
@@ -191,14 +199,10 @@ def _content(message: Message, where: str) -> Iterator[str | int]:
                 raise InputError(f"{where}[{number}].type: must be a text")
             yield "\n".join(texts)
             texts.clear()
-            yield _OTHER_PART + _token(_json(part))
+            yield _OTHER_PART + token(_json(part))
         yield "\n".join(texts)
     if message.tool_calls:
         yield _json(message.tool_calls)
-
-
-def _token(piece: str) -> int:
-    return crc32(piece.encode("utf-8", "surrogatepass"))
 
 
 def _json(value: object) -> str:
@@ -206,7 +210,3 @@ def _json(value: object) -> str:
         return msgspec.json.encode(value).decode()
     except RecursionError:  # reading takes a little less of the stack than writing
         raise InputError("the request cannot be used: a part of it is nested too deeply") from None
-
-
-def _delta(delta: dict[str, str], finish_reason: str | None = None) -> dict[str, Any]:
-    return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}

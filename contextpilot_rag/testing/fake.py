@@ -3,64 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import math
 import sys
 import threading
 import time
-from array import array
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
-from ..errors import EngineRefused, EngineUnavailable, EngineUnreachable, InputError, SettingsError
-from .chat import Answer, ChatRequest, Prompt, TokenizeText, pieces, prompt_tokens, read, text_tokens
+from ..errors import EngineUnavailable, SettingsError
+from .answers import Answer, CompletionAnswer, ResponseAnswer
+from .chat import limited, pieces, tokenized
 from .core import Core
 from .events import EventPublisher
+from .facts import Facts
+from .faults import Faults
+from .questions import Kind, question
+from .received import ReceivedRequest
 from .wire import Dialect, EventOptions
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from types import TracebackType
 
     from .server import LoopbackServer
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedRequest:
-    """A chat request that the FakeEngine answered.
-
-    Args:
-        messages: as they were received.
-        model: as the request called it.
-        cache_salt: its salt, or None.
-        prompt_tokens: the length of the prompt.
-        cached_tokens: how many of them were cached, whether reported or not.
-        completion_tokens: the length of the answer.
-        wait_seconds: how long the loopback server waits before the first token.
-        stream: whether the answer went out in chunks.
-    """
-
-    messages: tuple[dict[str, Any], ...]
-    model: str
-    cache_salt: str | None
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
-    wait_seconds: float
-    stream: bool
+_ANSWERS: dict[Kind, type[Answer]] = {"chat": Answer, "completion": CompletionAnswer, "response": ResponseAnswer}
 
 
 class FakeEngine:
     """A prefix cache that is spoken to like an LLM engine: in process, or over HTTP on the loopback interface.
 
-    `chat` answers in process and at once. ``with FakeEngine() as engine``, or `start` and `stop`, serve
-    ``/v1/chat/completions`` (also streamed), ``/v1/models``, ``/health``, ``/tokenize`` and ``/reset_prefix_cache``
-    under `base_url`, on 127.0.0.1 only; this needs ``pip install 'contextpilot-rag[testing]'``. Both share one cache.
-    Thread-safe.
+    `chat`, `complete` and `respond` answer in process and at once. ``with FakeEngine() as engine``, or `start` and
+    `stop`, serve ``/v1/chat/completions``, ``/v1/completions``, ``/v1/responses`` (all also streamed), ``/v1/models``,
+    ``/health``, ``/tokenize``, ``/metrics``, and either ``/version`` and ``/reset_prefix_cache`` or, as SGLang,
+    ``/server_info`` and ``/flush_cache``, on 127.0.0.1 only; this needs ``pip install 'contextpilot-rag[testing]'``.
+    All share one cache. Thread-safe.
 
     A request is in the cache from when it arrives, and requests do not slow each other down. A request has one choice;
-    fields that mean nothing here, such as ``temperature``, are ignored.
+    fields that mean nothing here, such as ``temperature``, are ignored. None ever waits for another one; ``waiting``,
+    an attribute to be set, is how many its metrics say do.
 
     Args:
         block_size: tokens of one block of the cache.
@@ -119,11 +102,11 @@ class FakeEngine:
         self.prefill_tokens_per_second = prefill_tokens_per_second
         self.delay_seconds = delay_seconds
         self.report_cached = report_cached
+        self.waiting = 0
         self.sleep = sleep
         self._core = Core(block_size, capacity_blocks, events.spoken(dialect) if events else None)
         self._requests: deque[ReceivedRequest] = deque(maxlen=max_requests)
-        self._to_fail: tuple[int, int | None] = (0, None)
-        self._failures = 0
+        self._faults = Faults()
         self._lock = threading.Lock()
         self._server: LoopbackServer | None = None
         self._publisher: EventPublisher | None = None
@@ -194,7 +177,7 @@ class FakeEngine:
     @property
     def failures(self) -> int:
         """How many requests failed because `fail_next` said so."""
-        return self._failures
+        return self._faults.failures
 
     @property
     def max_model_len(self) -> int:
@@ -263,11 +246,10 @@ class FakeEngine:
     def reset(self) -> None:
         """Empty the cache, say so to followers, and let nothing fail any more. What arrived is kept."""
         self._core.reset()
-        with self._lock:
-            self._to_fail = (0, None)
+        self._faults.fail_next(0, None)
 
     def fail_next(self, times: int = 1, status: int | None = 500) -> None:
-        """Let the next chat requests fail. Takes the place of what was asked for before.
+        """Let the next requests for answers fail. Takes the place of what was asked for before.
 
         Mind that the openai client tries most failures again, by default twice.
 
@@ -278,12 +260,7 @@ class FakeEngine:
         Raises:
             SettingsError: a negative number, or a status that is no failure.
         """
-        if type(times) is not int or times < 0:
-            raise SettingsError(f"times must be an int, 0 or more, not {times!r}")
-        if status is not None and (type(status) is not int or not 400 <= status <= 599):
-            raise SettingsError(f"status must be an int from 400 to 599, or None, not {status!r}")
-        with self._lock:
-            self._to_fail = (times, status)
+        self._faults.fail_next(times, status)
 
     def chat(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a chat request in process: the parsed ``chat.completion``, whole even if it asks for a stream.
@@ -297,31 +274,45 @@ class FakeEngine:
         """
         return self.answer(body).completion()
 
-    def answer(self, body: Mapping[str, Any] | bytes) -> Answer:
+    def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """As `chat`, for ``/v1/completions``: a prompt that is a text, or a list of token ids.
+
+        >>> FakeEngine().complete({"prompt": [1, 2, 3], "max_tokens": 1})["usage"]["prompt_tokens"]
+        3
+        """
+        return self.answer(body, "completion").completion()
+
+    def respond(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """As `chat`, for ``/v1/responses``: its ``instructions`` and ``input`` are the same prompt as a chat's.
+
+        >>> FakeEngine().respond({"input": "Where do slices start?"})["usage"]["input_tokens_details"]["cached_tokens"]
+        0
+        """
+        return self.answer(body, "response").completion()
+
+    def answer(self, body: Mapping[str, Any] | bytes, kind: Kind = "chat") -> Answer:
         """As `chat`, one step before: the answer, to be had whole or in chunks. Bytes are taken as JSON."""
-        answer = self.receive(body)
+        answer = self.receive(body, kind)
         self.prefilled(answer)
         return answer
 
-    def receive(self, body: Mapping[str, Any] | bytes) -> Answer:
+    def receive(self, body: Mapping[str, Any] | bytes, kind: Kind = "chat") -> Answer:
         """As `answer`, but what followers of the cache are told waits for `prefilled`."""
-        self._fail_if_told()
-        request, raw = read(body, ChatRequest)
-        if request.stream_options is not None and not request.stream:
-            raise InputError("stream_options: only a request with stream=true can have them")
-        tokens = self._limited(prompt_tokens(request))
+        self._faults.fail_if_told()
+        asked = question(kind, body)
+        request, tokens = asked.request, limited(asked.tokens, self.max_model_len)
         text: list[str] = []
 
         def said(cached: int) -> list[str]:
             text.extend(self._text(len(tokens), cached))
             # One token more than there is room for: the last one generated is never stored.
             room = self.max_model_len - len(tokens) + 1
-            return text[: min(room, request.max_completion_tokens or request.max_tokens or room)]
+            return text[: min(room, asked.most or room)]
 
         with self._lock:
             number, cached, answer = self._core.serve(tokens, request.cache_salt, said)
             received = ReceivedRequest(
-                messages=tuple(raw["messages"]),
+                messages=asked.messages,
                 model=self.model if request.model is None else request.model,
                 cache_salt=request.cache_salt,
                 prompt_tokens=len(tokens),
@@ -329,16 +320,18 @@ class FakeEngine:
                 completion_tokens=len(answer),
                 wait_seconds=self._wait_seconds(len(tokens) - cached),
                 stream=bool(request.stream),
+                kind=kind,
+                prompt=asked.prompt,
             )
             self._requests.append(received)
-        return Answer(
-            id=f"chatcmpl-fake-{number}",
+        return _ANSWERS[kind](
             number=number,
             created=int(time.time()),
             model=received.model,
             pieces=tuple(answer),
             finish_reason="stop" if len(answer) == len(text) else "length",
-            usage=self._usage(received),
+            prompt_tokens=len(tokens),
+            cached_tokens=cached if self.report_cached else None,
             wait_seconds=received.wait_seconds,
             stream=received.stream,
             include_usage=request.stream_options is not None and bool(request.stream_options.include_usage),
@@ -347,6 +340,28 @@ class FakeEngine:
     def prefilled(self, answer: Answer) -> None:
         """The engine is through with a prompt: followers are told of it, and of those that arrived before it."""
         self._core.prefilled(answer.number)
+
+    def at_work(self) -> AbstractContextManager[None]:
+        """One more request is running, as long as this lasts."""
+        return self._core.at_work()
+
+    def facts(self) -> Facts:
+        """What it says of itself, as of now."""
+        core, publisher = self._core, self._publisher
+        return Facts(
+            model=self.model,
+            dialect=self.dialect,
+            block_size=core.cache.block_size,
+            capacity_blocks=core.cache.capacity_blocks,
+            used_blocks=len(core.cache),
+            running=core.running,
+            waiting=self.waiting,
+            queried_tokens=core.queried_tokens,
+            hit_tokens=core.hit_tokens,
+            events=None if core.log is None else core.log.options,
+            events_url="" if publisher is None else publisher.events_url,
+            replay_url="" if publisher is None else publisher.replay_url,
+        )
 
     def tokenize(self, body: Mapping[str, Any] | bytes) -> dict[str, Any]:
         """The tokens of ``{"messages": ...}`` under the chat template, or of ``{"prompt": ...}``, as vLLM's /tokenize.
@@ -357,12 +372,7 @@ class FakeEngine:
         >>> FakeEngine().tokenize({"prompt": "Where do slices start?"})["count"]
         5
         """
-        _, raw = read(body, dict[str, Any])
-        if "messages" in raw:
-            tokens = self._limited(prompt_tokens(read(raw, Prompt)[0]))
-        else:
-            tokens = self._limited(text_tokens(read(raw, TokenizeText)[0].prompt))
-        return {"count": len(tokens), "max_model_len": self.max_model_len, "tokens": tokens.tolist()}
+        return tokenized(body, self.max_model_len)
 
     def _published(self) -> EventPublisher:
         publisher = self._publisher
@@ -372,24 +382,6 @@ class FakeEngine:
             )
         return publisher
 
-    def _fail_if_told(self) -> None:
-        with self._lock:
-            times, status = self._to_fail
-            if not times:
-                return
-            self._to_fail = (times - 1, status)
-            self._failures += 1
-        if status is None:
-            raise EngineUnreachable("FakeEngine: the connection was closed without an answer, as fail_next asked for")
-        raise EngineRefused(f"FakeEngine: status {status}, as fail_next asked for", status)
-
-    def _limited(self, tokens: Iterator[int]) -> array[int]:
-        """All tokens, or an error as soon as there are too many; a huge body must not be tokenized to its end."""
-        found = array("Q", itertools.islice(tokens, self.max_model_len + 1))
-        if len(found) > self.max_model_len:
-            raise InputError(f"the prompt is longer than the {self.max_model_len} tokens that fit in the cache")
-        return found
-
     def _text(self, prompt: int, cached: int) -> list[str]:
         told = f", {cached} of them cached" if self.report_cached else ""
         return pieces(f"FakeEngine: no model here. {prompt} prompt tokens{told}.")
@@ -397,14 +389,6 @@ class FakeEngine:
     def _wait_seconds(self, uncached: int) -> float:
         rate = self.prefill_tokens_per_second
         return self.delay_seconds + (uncached / rate if rate else 0.0)
-
-    def _usage(self, received: ReceivedRequest) -> dict[str, Any]:
-        return {
-            "prompt_tokens": received.prompt_tokens,
-            "completion_tokens": received.completion_tokens,
-            "total_tokens": received.prompt_tokens + received.completion_tokens,
-            "prompt_tokens_details": {"cached_tokens": received.cached_tokens} if self.report_cached else None,
-        }
 
 
 def _number(value: object) -> bool:

@@ -62,7 +62,8 @@ class PagedPrefixCache:
             capacity_blocks = DEFAULT_CAPACITY_BLOCKS
         self.capacity_blocks = _positive("capacity_blocks", capacity_blocks)
         self._told = told
-        # The next to be evicted first. Bytes: the hash of a full block. Ints: a block that is not full takes room and is never found.
+        # The next to be evicted stands first. Bytes: the hash of a full block. Ints: a block that is not full takes
+        # room and is never found.
         self._blocks: OrderedDict[bytes | int, None] = OrderedDict()
         self._unnamed = itertools.count()
 

@@ -10,25 +10,19 @@ import os
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-import msgspec
 import uvicorn
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
+from starlette.responses import Response
 
-from ..errors import EngineRefused, EngineUnavailable, EngineUnreachable, InputError
+from ..errors import EngineUnavailable
+from .routes import routes
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import Receive, Scope, Send
 
     from .fake import FakeEngine
 
-MAX_BODY_BYTES = 64 * 2**20
 START_SECONDS = 10.0
 STOP_SECONDS = 10.0
 
@@ -59,7 +53,7 @@ class LoopbackServer:
         )
         self._server = uvicorn.Server(config)
         self._dropped = _Dropped(self._server)
-        self._inner = _app(engine, self._dropped)
+        self._inner = routes(engine, self._dropped)
         self._thread = threading.Thread(target=self._run, name="FakeEngine", daemon=True)
         self._thread.start()
         deadline = time.monotonic() + START_SECONDS
@@ -117,98 +111,6 @@ class _Dropped(Response):
                 connection.transport.abort()
         while (await receive())["type"] != "http.disconnect":
             pass
-
-
-def _app(engine: FakeEngine, dropped: Response) -> ASGIApp:
-    async def chat(request: Request) -> Response:
-        answer = engine.receive(await _body(request))
-
-        async def prefilled() -> None:
-            try:
-                if answer.wait_seconds > 0:
-                    await engine.sleep(answer.wait_seconds)
-            finally:
-                engine.prefilled(answer)
-
-        if answer.stream:
-
-            async def events() -> AsyncIterator[bytes]:
-                await prefilled()
-                for chunk in answer.chunks():
-                    yield b"data: " + msgspec.json.encode(chunk) + b"\n\n"
-                yield b"data: [DONE]\n\n"
-
-            return StreamingResponse(events(), media_type="text/event-stream")
-        await prefilled()
-        return _json(answer.completion())
-
-    async def models(_: Request) -> Response:
-        model = {
-            "id": engine.model,
-            "object": "model",
-            "created": 0,
-            "owned_by": "contextpilot-rag",
-            "max_model_len": engine.max_model_len,
-        }
-        return _json({"object": "list", "data": [model]})
-
-    async def health(_: Request) -> Response:
-        return Response()
-
-    async def tokenize(request: Request) -> Response:
-        return _json(engine.tokenize(await _body(request)))
-
-    async def reset(_: Request) -> Response:
-        engine.reset()
-        return Response()
-
-    async def failed(_: Request, error: Exception) -> Response:
-        if isinstance(error, EngineUnreachable | ClientDisconnect):
-            return dropped
-        if isinstance(error, EngineRefused):
-            return _error(str(error), error.status or 500)
-        if isinstance(error, HTTPException):
-            return _error(error.detail, error.status_code)
-        return _error(str(error), 400)
-
-    return Starlette(
-        routes=[
-            Route("/v1/chat/completions", chat, methods=["POST"]),
-            Route("/v1/models", models),
-            Route("/health", health),
-            Route("/tokenize", tokenize, methods=["POST"]),
-            Route("/reset_prefix_cache", reset, methods=["POST"]),
-        ],
-        exception_handlers=dict.fromkeys(
-            (InputError, EngineRefused, EngineUnreachable, ClientDisconnect, HTTPException), failed
-        ),
-    )
-
-
-async def _body(request: Request) -> bytes:
-    """The whole body. One that is too large is still read on for a while, or its sender would not hear the answer."""
-    kept: list[bytes] = []
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size <= MAX_BODY_BYTES:
-            kept.append(chunk)
-        elif size <= 4 * MAX_BODY_BYTES:
-            kept.clear()
-        else:
-            raise ClientDisconnect  # enough: the connection is closed
-    if size > MAX_BODY_BYTES:
-        raise HTTPException(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
-    return b"".join(kept)
-
-
-def _json(value: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
-
-
-def _error(message: str, status: int) -> Response:
-    kind = "BadRequestError" if status < 500 else "InternalServerError"
-    return _json({"error": {"message": message, "type": kind, "param": None, "code": status}}, status)
 
 
 def _listening(port: int) -> socket.socket:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from contextpilot_rag.errors import (
     InputError,
 )
-from contextpilot_rag.testing import FakeEngine, chat, server
+from contextpilot_rag.testing import FakeEngine, chat, routes
 from tests.testing.common import ENGLISH, chat_body, post
 
 
@@ -140,7 +140,7 @@ def test_a_prompt_beyond_capacity_is_answered_with_400():
 
 
 def test_a_body_that_is_too_large(engine, monkeypatch):
-    monkeypatch.setattr(server, "MAX_BODY_BYTES", 1_000_000)
+    monkeypatch.setattr(routes, "MAX_BODY_BYTES", 1_000_000)
     status, answer = post(engine, b" " * 1_000_001)
     assert (status, answer["error"]["code"]) == (413, 413)
     fits = chat_body()
@@ -149,7 +149,7 @@ def test_a_body_that_is_too_large(engine, monkeypatch):
 
 
 def test_an_endless_body_is_not_read_to_its_end(engine, monkeypatch):
-    monkeypatch.setattr(server, "MAX_BODY_BYTES", 100_000)
+    monkeypatch.setattr(routes, "MAX_BODY_BYTES", 100_000)
     sent = 0
 
     def endless():

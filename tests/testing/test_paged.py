@@ -97,6 +97,14 @@ def test_lookup_touches_nothing():
     assert cache.lookup([1, 0]) == 0
 
 
+def test_a_block_that_is_not_full_goes_first():
+    cache = PagedPrefixCache(block_size=2, capacity_blocks=4)
+    cache.serve([1, 1])
+    cache.serve([2, 2, 2])  # the second block is not full: 4 have to go round
+    cache.serve([3, 3, 4, 4])
+    assert [cache.lookup([one, one, 0]) for one in (1, 2, 3)] == [2, 2, 2]
+
+
 def test_a_hit_is_touched():
     cache = PagedPrefixCache(block_size=1, capacity_blocks=3)
     cache.serve([1])
@@ -166,7 +174,7 @@ REQUESTS = st.lists(
 
 @given(requests=REQUESTS, block_size=st.integers(1, 4), capacity=st.integers(1, 12))
 def test_as_a_naive_model(requests, block_size, capacity):
-    """The model keeps whole prefixes in a list, oldest first."""
+    """The model keeps whole prefixes in a list, the next to be evicted first."""
     cache = PagedPrefixCache(block_size, capacity)
     oldest_first: list[object] = []
     for tokens, salt, answer in requests:
@@ -182,13 +190,14 @@ def test_as_a_naive_model(requests, block_size, capacity):
             expected += block_size
         assert cache.lookup(tokens, salt) == expected
         assert cache.serve(tokens, salt, answer) == expected
-        if len(computed) % block_size:
-            oldest_first.append(object())
+        unfilled = [object()] * bool(len(computed) % block_size)
+        oldest_first += unfilled
         for prefix in reversed(prefixes):
             if prefix in oldest_first:
                 oldest_first.remove(prefix)
             oldest_first.append(prefix)
         del oldest_first[:-capacity]
+        oldest_first = unfilled + [one for one in oldest_first if one not in unfilled]
         assert len(cache) == len(oldest_first)
 
 
