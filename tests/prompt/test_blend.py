@@ -13,6 +13,7 @@ from contextpilot_rag import ContextPilot
 from contextpilot_rag.errors import InputError
 from contextpilot_rag.prompt.blend import JOINER, SEPARATOR, blend_ids, blend_pieces, blend_text
 from contextpilot_rag.prompt.escape import escape
+from contextpilot_rag.testing import FakeEngine
 from contextpilot_rag.testing.chat import text_tokens
 from tests.strategies import texts as hostile
 
@@ -234,6 +235,18 @@ def test_an_aligned_prompt_gives_its_blocks_in_the_retrievers_order():
     messages = prompt.blend_messages(system="Be brief.")
     assert [message["content"] for message in messages] == ["Be brief.", SEPARATOR + SEPARATOR.join(shown[1:])]
     assert prompt.sent.messages == tuple(messages)
+
+
+def test_an_engine_takes_the_ids_as_they_are():
+    """One that reuses prefixes only: whatever is alike up to the question is."""
+    engine, pilot = FakeEngine(block_size=1), ContextPilot(order="retrieved")
+    asked = [pilot.align(["Slices. " * 40, "a # # b"], question) for question in ("Why?", "How?")]
+    ids = [prompt.blend_tokens(characters, system="Be brief.") for prompt in asked]
+    usages = [engine.complete({"prompt": prompt, "max_tokens": 1})["usage"] for prompt in ids]
+    assert [usage["prompt_tokens"] for usage in usages] == [len(prompt) for prompt in ids]
+    cached = [usage["prompt_tokens_details"]["cached_tokens"] for usage in usages]
+    assert cached == [0, len(ids[1]) - len("How?")]
+    assert pilot.observe(asked[1], {"usage": usages[1]}).cached_tokens == cached[1]
 
 
 @given(texts, questions, separators)
