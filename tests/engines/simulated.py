@@ -10,8 +10,11 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, quantiles
 from typing import Any
 
+from contextpilot_rag.engines.chain import chain, content
+from contextpilot_rag.engines.covering import Covering
 from contextpilot_rag.engines.engine import Engine
 from contextpilot_rag.engines.fleet import Fleet
+from contextpilot_rag.engines.kv import Event
 from contextpilot_rag.index.local import LocalIndex
 from contextpilot_rag.testing import PagedPrefixCache
 from contextpilot_rag.types import Alignment, BlockRef, OrderBudget, Request, Usage
@@ -28,15 +31,17 @@ class Prompts:
         self._head = [random.Random("head").randrange(1 << 20) for _ in range(HEAD)]
         self._question = itertools.count(1 << 30)
 
-    def tokens(self, alignment: Alignment) -> list[int]:
-        found = list(self._head)
+    def tokens(self, alignment: Alignment) -> tuple[list[int], tuple[int, ...]]:
+        """Of the prompt, and where its blocks end."""
+        found, ends = list(self._head), [HEAD]
         for rank in alignment.order:
             block = alignment.request.blocks[rank]
             if block.key not in self._blocks:
                 numbers = random.Random(str(block.key))
                 self._blocks[block.key] = [numbers.randrange(1 << 20) for _ in range(block.tokens)]
             found += self._blocks[block.key]
-        return found + [next(self._question)] * QUESTION
+            ends.append(len(found))
+        return found + [next(self._question)] * QUESTION, tuple(ends)
 
 
 @dataclass
@@ -52,14 +57,18 @@ class Machine:
     requests: int = 0
 
     def __post_init__(self) -> None:
-        self.cache = PagedPrefixCache(BLOCK_SIZE, self.capacity // BLOCK_SIZE)
+        self.told: list[Event] = []
+        self.cache = PagedPrefixCache(
+            BLOCK_SIZE, self.capacity // BLOCK_SIZE, lambda events, salt: self.told.extend(events)
+        )
 
     @property
     def prefilled(self) -> int:
         return self.prompt - self.cached
 
     def serve(self, tokens: list[int], now: float) -> tuple[int, float]:
-        """Cached tokens, and when the first token comes."""
+        """Cached tokens, and when the first token comes; its cache's events are in `told`."""
+        self.told.clear()
         cached = self.cache.serve(tokens)
         self.free_at = max(self.free_at, now) + (len(tokens) - cached) / self.rate
         self.prompt += len(tokens)
@@ -129,21 +138,48 @@ def topics(
         yield Request(tuple(BlockRef(key, length[key]) for key in drawn), budget=OrderBudget(budget))
 
 
+@dataclass(frozen=True)
+class Answer:
+    """The first token is there."""
+
+    place: int
+    alignment: Alignment
+    usage: Usage
+    tokens: list[int]
+    ends: tuple[int, ...]
+    events: tuple[Event, ...]
+
+    def covering(self) -> Covering:
+        contents = [
+            content(self.tokens[start : start + BLOCK_SIZE])
+            for start in range(0, len(self.tokens) - BLOCK_SIZE + 1, BLOCK_SIZE)
+        ]
+        return Covering(chain(self.tokens, BLOCK_SIZE), tuple(contents), self.ends, len(self.tokens), BLOCK_SIZE)
+
+
 class Router:
     """Who says where a request goes, and in which order."""
 
     def send(self, request: Request) -> tuple[int, Alignment]:
         raise NotImplementedError
 
-    def answered(self, place: int, alignment: Alignment, usage: Usage) -> None:
-        """The first token is there."""
+    def answered(self, answer: Answer) -> None:
+        """It is told."""
 
 
 class OfFleet(Router):
-    """A fleet; where it names no engine, one is drawn, as by a balancer that knows nothing."""
+    """A fleet; where it names no engine, one is drawn, as by a balancer that knows nothing.
 
-    def __init__(self, fleet: Fleet, names: Sequence[str], seed: int = 0) -> None:
-        self.fleet, self.names, self._numbers = fleet, list(names), random.Random(seed)
+    Args:
+        fleet: chooses.
+        names: of its engines, in the order of the machines.
+        follow: it is told of cache events, and what the prompts' tokens are.
+    """
+
+    def __init__(self, fleet: Fleet, names: Sequence[str], *, follow: bool = False) -> None:
+        self.fleet, self.names, self._numbers, self._follow = fleet, list(names), random.Random(0), follow
+        for name in self.names if follow else ():
+            fleet.level(name, "events")
 
     def send(self, request):
         alignment = self.fleet.align(request)
@@ -151,8 +187,11 @@ class OfFleet(Router):
             return self._numbers.randrange(len(self.names)), alignment
         return self.names.index(alignment.engine), alignment
 
-    def answered(self, place, alignment, usage):
-        self.fleet.observe(alignment, usage)
+    def answered(self, answer):
+        self.fleet.observe(answer.alignment, answer.usage)
+        if self._follow:
+            self.fleet.events(self.names[answer.place], 0, answer.events)
+            self.fleet.cover(answer.alignment, None, answer.covering(), answer.usage.cached_tokens)
 
 
 class Blind(Router):
@@ -166,8 +205,8 @@ class Blind(Router):
         place = self._numbers.randrange(count) if self.way == "random" else next(self._turn) % count
         return place, self.indexes[place].align(request)
 
-    def answered(self, place, alignment, usage):
-        self.indexes[place].observe(alignment, usage)
+    def answered(self, answer):
+        self.indexes[answer.place].observe(answer.alignment, answer.usage)
 
 
 class AsRetrieved(Router):
@@ -190,15 +229,15 @@ class Clock:
         return self.now
 
 
-def fleet_of(count: int, capacity: int, clock: Callable[[], float], **options: Any) -> tuple[Fleet, list[str]]:
-    """A fleet, each engine with so many tokens of cache, which it knows."""
+def fleet_of(count: int, capacity: int | None, clock: Callable[[], float], **options: Any) -> tuple[Fleet, list[str]]:
+    """A fleet, each engine with so many tokens of cache, which it knows; None: it does not."""
     engines = [Engine(f"http://e{number}:8000", capacity_tokens=capacity) for number in range(count)]
     fleet = Fleet(engines, lambda engine: index_of(capacity, engine, count), clock=clock, **options)
     return fleet, [engine.name for engine in engines]
 
 
-def index_of(capacity: int, engine: Engine | None, count: int) -> LocalIndex:
-    return LocalIndex(capacity if engine is not None else capacity * count)
+def index_of(capacity: int | None, engine: Engine | None, count: int) -> LocalIndex:
+    return LocalIndex(capacity if engine is not None or capacity is None else capacity * count)
 
 
 def run(
@@ -212,22 +251,23 @@ def run(
 ) -> Outcome:
     """Requests that arrive by themselves, so many a second; `at` so many of them something else happens."""
     numbers, prompts = random.Random(seed), Prompts()
-    answers: list[tuple[float, int, int, Alignment, Usage]] = []
+    answers: list[tuple[float, int, Answer]] = []
     outcome = Outcome(machines, [], [])
     for number, request in enumerate(requests):
         clock.now += numbers.expovariate(per_second)
         now = clock.now
         while answers and answers[0][0] <= now:
-            clock.now, _, place, alignment, usage = heapq.heappop(answers)
-            router.answered(place, alignment, usage)
+            clock.now, _, answer = heapq.heappop(answers)
+            router.answered(answer)
         clock.now = now
         if at and number in at:
             at[number]()
         place, alignment = router.send(request)
         assert sorted(alignment.order) == list(range(len(request.blocks)))
-        tokens = prompts.tokens(alignment)
+        tokens, ends = prompts.tokens(alignment)
         cached, done = machines[place].serve(tokens, now)
         outcome.waits.append(done - now)
         outcome.served.append((place, len(tokens), cached))
-        heapq.heappush(answers, (done, number, place, replace(alignment), Usage(len(tokens), cached)))
+        usage, events = Usage(len(tokens), cached), tuple(machines[place].told)
+        heapq.heappush(answers, (done, number, Answer(place, replace(alignment), usage, tokens, ends, events)))
     return outcome

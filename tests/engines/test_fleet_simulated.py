@@ -115,3 +115,18 @@ def test_with_a_router_that_draws_it_is_never_worse_than_as_retrieved(per_second
     plain = simulated("as retrieved", requests, per_second)
     assert pool.hit_ratio > 1.5 * plain.hit_ratio
     assert pool.ttft[0] < plain.ttft[0]
+
+
+@pytest.mark.parametrize(("count", "capacity"), [(1, 15_000), (4, 8_000)])
+def test_followed_by_events_it_knows_what_will_be_reported(count, capacity):
+    """Though nobody says how large the caches are."""
+    requests, clock = list(topics(600)), Clock()
+    machines = [Machine(capacity, RATE) for _ in range(count)]
+    fleet, names = fleet_of(count, None, clock)
+    run(OfFleet(fleet, names, follow=True), machines, requests, clock, per_second=0.5)  # one by one
+    prompt = max(sum(block.tokens for block in request.blocks) for request in requests)
+    for status, machine in zip(fleet.engines(), machines, strict=True):
+        assert status.kv_blocks == len(machine.cache.hashes)
+        assert status.observed > 90
+        assert status.calibration == pytest.approx(1, abs=0.02)
+        assert status.tree_tokens < capacity + 2 * prompt
