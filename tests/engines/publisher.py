@@ -10,6 +10,8 @@ from collections import deque
 import msgspec
 import zmq
 
+from contextpilot_rag.engines.engine import Engine
+
 END = (-1).to_bytes(8, "big", signed=True)
 
 
@@ -123,6 +125,10 @@ class Publisher:
                 if number >= self.requests[-1]:
                     self.router.send_multipart([who, b"", *topic, number.to_bytes(8, "big"), payload])
             self.router.send_multipart([who, b"", *nothing, END, b""])
+
+
+def engine_of(publisher, name="a", **more):
+    return Engine("http://a:1", name=name, events=publisher.events, replay=publisher.replay or "", **more)
 
 
 class Remembering:
