@@ -10,6 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
+import openai
 import pytest
 import zmq
 from hypothesis import HealthCheck, given, settings
@@ -315,6 +316,56 @@ def test_threads_ask_while_followers_read():
         for _, _, (_, events, _) in [*known, *(one for one in following if one[1] > known[-1][1])]:
             apply(later, events)
         assert later == there
+
+
+async def test_requests_over_http_while_followers_read():
+    """Prompts take different times, so that answers overtake each other; the order of the cache stays."""
+
+    async def sleep(seconds):
+        await asyncio.sleep(seconds % 0.01)
+
+    rate = {"prefill_tokens_per_second": 20_000}
+    with (
+        FakeEngine(block_size=4, capacity_blocks=300, events=True, sleep=sleep, **rate) as engine,
+        Follower(engine) as follower,
+    ):
+        async with openai.AsyncOpenAI(base_url=engine.base_url, api_key="none", max_retries=0) as client:
+
+            async def ask(number):
+                stream = await client.chat.completions.create(
+                    model="any",
+                    messages=user(f"{number % 5} {ENGLISH * (number % 3)}")["messages"],
+                    stream=True,
+                    extra_body={"cache_salt": f"s-{number % 2}"},
+                )
+                return [chunk async for chunk in stream]
+
+            assert all(await asyncio.gather(*map(ask, range(80))))
+        there = set()
+        for number in range(len(follower.replayed())):
+            _, said, (_, events, _) = follower.read()
+            assert said == number
+            apply(there, events)
+        assert there == engine.cached_hashes
+
+
+def test_who_leaves_early_is_told_of_all_the_same(engine):
+    """Another client's follower must not miss what a request has cached, though nobody waited for its answer."""
+    entered = threading.Event()
+
+    async def for_ever(_):
+        entered.set()
+        await asyncio.Event().wait()
+
+    engine.sleep, engine.delay_seconds = for_ever, 1
+    with Follower(engine) as follower:
+        connection = http.client.HTTPConnection("127.0.0.1", ports(engine)[0], timeout=20)
+        connection.request("POST", "/v1/chat/completions", chat_body(stream=True, max_tokens=1))
+        assert entered.wait(20)
+        assert follower.replayed() == []
+        connection.close()
+        assert set(follower.read()[2][1][0]["block_hashes"]) == engine.cached_hashes
+        until(lambda: not engine.facts().running)
 
 
 def test_who_publishes_nothing_has_no_address():

@@ -126,6 +126,40 @@ def test_any_value_in_any_field_is_answered_or_refused(value, data):
         assert FakeEngine().chat(body)["object"] == "chat.completion"
 
 
+@given(
+    st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=5), st.data()
+)
+def test_any_value_in_any_field_of_the_other_kinds(value, data):
+    kind = data.draw(st.sampled_from(["completion", "response"]))
+    body = {"stream": True, "stream_options": {}}
+    if kind == "completion":
+        body["prompt"] = [1, 2]
+        names = ["prompt", "max_tokens", "cache_salt", "n"]
+    else:
+        body["input"] = [{"role": "user", "content": [{"type": "input_text", "text": "a"}]}]
+        names = ["input", "instructions", "tools", "max_output_tokens", "previous_response_id"]
+    target = body
+    if kind == "response" and data.draw(st.booleans()):
+        target = data.draw(st.sampled_from([body["input"][0], body["input"][0]["content"][0]]))
+        names = [*target]
+    target[data.draw(st.sampled_from(names))] = value
+    with contextlib.suppress(InputError):
+        assert list(FakeEngine().answer(body, kind).chunks())
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/responses", "/tokenize"])
+@pytest.mark.parametrize("name", ["empty", "array", "deep array", "deep object", "invalid UTF-8", "lone surrogate"])
+def test_malformed_bodies_elsewhere(engine, path, name):
+    assert post(engine, MALFORMED[name], path)[0] == 400
+
+
+def test_every_depth_of_a_response_is_answered_or_refused(engine):
+    def body(depth):
+        return b'{"input":[{"type":"x","x":' + b"[" * depth + b"1" + b"]" * depth + b"}]}"
+
+    assert {post(engine, body(depth), "/v1/responses")[0] for depth in range(800, 1040, 7)} <= {200, 400}
+
+
 def test_unknown_fields_and_models_are_fine(engine):
     status, answer = post(engine, chat_body(model="anything", temperature=0.0, seed=7, unheard_of={"a": [1]}))
     assert (status, answer["model"]) == (200, "anything")
