@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -21,7 +21,7 @@ from .covering import Covering
 from .engine import Engine, EngineFacts, Level
 from .kv import Event
 from .lanes import Lane, LaneMirror, Member, size_of_pool
-from .loads import Loads
+from .loads import Loads, key_of
 from .mirror import Mirror
 from .status import EngineStatus, added_up
 
@@ -113,15 +113,17 @@ class Fleet:
 
     def observe(self, alignment: Alignment, usage: Usage) -> None:
         """Learn what the engine reported for a request that was aligned here."""
-        member = self._done(alignment)
-        lane = self._pool if member is None else member.lane
-        lane.index.observe(alignment, usage)
-        if member is not None:
-            with self._lock:
-                member.observed += 1
-                if usage.cached_tokens is not None and alignment.expected_cached_tokens is not None:
-                    member.reported += usage.cached_tokens
-                    member.expected += alignment.expected_cached_tokens
+        member, known = self._done(alignment)
+        if member is None:
+            self._pool.index.observe(alignment, usage)
+            return
+        # What it believed in was dropped if the engine has died since, and must not be held against the new tree.
+        member.lane.index.observe(alignment if known or self._external else replace(alignment, belief=None), usage)
+        with self._lock:
+            member.observed += 1
+            if usage.cached_tokens is not None and alignment.expected_cached_tokens is not None:
+                member.reported += usage.cached_tokens
+                member.expected += alignment.expected_cached_tokens
 
     def forget(self, namespace: Namespace | None = None) -> None:
         """Drop what is known of a namespace, or of all."""
@@ -273,7 +275,7 @@ class Fleet:
 
     def failed(self, alignment: Alignment) -> None:
         """A request did not get through: the engine has not computed its prompt, and will not."""
-        member = self._done(alignment)
+        member, _ = self._done(alignment)
         lane = self._pool if member is None else member.lane
         path = _ordered(alignment)
         if alignment.cached_blocks < len(path):  # what was cached before it still is
@@ -321,7 +323,7 @@ class Fleet:
 
         def uncached(place: int) -> float:
             lane = members[place].lane
-            return tokens - lane.index.predict(request) + _head(lane, request)
+            return tokens - lane.index.predict(request) + lane.head_tokens(request)
 
         return members[choose(standings, tokens, uncached, usual)[0]]
 
@@ -329,17 +331,17 @@ class Fleet:
         request = alignment.request
         missing = max(0, request.tokens - alignment.predicted_cached_tokens)
         if request.namespace.head:
-            missing += _head(member.lane, request)
+            missing += member.lane.head_tokens(request)
             member.lane.note_head(request.namespace)
         with self._lock:
-            self._loads.take(member.engine.name, _key(request), missing)
+            self._loads.take(member.engine.name, key_of(request), missing)
             member.requests += 1
 
-    def _done(self, alignment: Alignment) -> Member | None:
-        """A request is on its way no longer; gives where it went, as far as that is still here."""
+    def _done(self, alignment: Alignment) -> tuple[Member | None, bool]:
+        """A request is on its way no longer: where it went, as far as that is still here, and whether it was known."""
         with self._lock:
-            went = self._loads.give_back(_key(alignment.request), alignment.engine)
-        return self._members.get(alignment.engine or went or "")
+            went = self._loads.give_back(key_of(alignment.request), alignment.engine)
+        return self._members.get(alignment.engine or went or ""), went is not None
 
     def _expecting(self, alignment: Alignment, member: Member | None, lane: Lane) -> Alignment:
         """With what the mirror expects to be reported, where it is in step."""
@@ -387,14 +389,3 @@ class Fleet:
 
 def _ordered(alignment: Alignment) -> list[BlockRef]:
     return [alignment.request.blocks[rank] for rank in alignment.order]
-
-
-def _key(request: Request) -> Hashable:
-    """What a request is found by when it is reported on, whatever copies were made of it."""
-    return hash((request.namespace, frozenset([block.key for block in request.blocks])))
-
-
-def _head(lane: Lane, request: Request) -> int:
-    """What has to be computed before the blocks: a conversation's beginning is as long as its blocks, say."""
-    namespace = request.namespace
-    return 0 if not namespace.head or lane.has_head(namespace) else request.tokens

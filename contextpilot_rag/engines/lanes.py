@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ..forking import after_fork, was_held
 from ..index.local import LocalIndex
-from ..types import BlockRef, IndexStats, Namespace
+from ..types import BlockRef, IndexStats, Namespace, Request
 from .covering import Covering
 from .engine import Engine, EngineFacts, Level
 from .kv import Event
@@ -113,7 +113,7 @@ class Lane:
         self.index = index
         self._mirror = mirror
         self._heads: OrderedDict[Namespace, None] = OrderedDict()  # those whose prompts' beginning is cached here
-        self._size: tuple[int | None, int | None] | None = None
+        self._size: tuple[int | None, int | None, bool] = (None, None, False)
         self._lock = threading.Lock()
         self._heads_lock = threading.Lock()  # the only one that a request takes, for no longer than a look-up
         after_fork(self, Lane._renew)
@@ -144,16 +144,16 @@ class Lane:
         return self._mirror.expected(namespace, blocks)
 
     def resize(self, capacity_tokens: int | None, block_size: int | None, level: Level) -> None:
-        """The cache's size, as it is known now; nothing happens as long as nothing is."""
+        """The cache's size, and how it is followed, as far as it is known now."""
         if level == "events" and capacity_tokens is not None:
             capacity_tokens *= EVENTS_ROOM
+        size = capacity_tokens, block_size, level == "events"
         with self._lock:
-            if self._size == (capacity_tokens, block_size) or (self._size, capacity_tokens, block_size) == (None,) * 3:
-                return
-            self._size = (capacity_tokens, block_size)
-            resize: Callable[[int | None, int | None], None] | None = getattr(self.index, "resize", None)
-            if resize is not None:
-                resize(capacity_tokens, block_size)
+            before, self._size = self._size, size
+            if size[:2] != before[:2]:
+                self.index.resize(capacity_tokens, block_size)
+            if size[2] != before[2]:
+                self.index.follow_usage(level != "events")
 
     def note_head(self, namespace: Namespace) -> None:
         """A request of a namespace with a head went here."""
@@ -163,10 +163,13 @@ class Lane:
             if len(self._heads) > MAX_HEADS:
                 self._heads.popitem(last=False)
 
-    def has_head(self, namespace: Namespace) -> bool:
-        """Whether what stands before the blocks is (or was) cached here."""
+    def head_tokens(self, request: Request) -> int:
+        """What has to be computed before a request's blocks: a conversation's beginning is as long as they, say."""
+        namespace = request.namespace
+        if not namespace.head:
+            return 0
         with self._heads_lock:
-            return namespace in self._heads
+            return 0 if namespace in self._heads else request.tokens
 
     def forget(self, namespace: Namespace | None = None) -> None:
         """Drop what is known of a namespace, under any head if it names none, or of all."""

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
+from ..types import Request
 from .choice import RAMP_REQUESTS, Joining, Standing
 
 LOAD_SECONDS = 120.0
@@ -229,3 +230,8 @@ class Loads:
         if book is not None:
             book.open_requests -= 1
             book.open_tokens = max(0.0, book.open_tokens - request.tokens) if book.open_requests else 0.0
+
+
+def key_of(request: Request) -> Hashable:
+    """What a request is found by when it is reported on, whatever copies were made of it."""
+    return hash((request.namespace, frozenset([block.key for block in request.blocks])))

@@ -173,6 +173,18 @@ def test_an_engine_that_dies_is_left_out_and_comes_back_cold():
     assert set(new) == {"one", "two"}
 
 
+def test_what_was_believed_of_a_dead_engine_is_not_held_against_it_when_it_is_back():
+    fleet = Fleet(engines("one"), lambda engine: LocalIndex(single=True))
+    for _ in range(30):
+        answered(fleet, Request((A, B)), cached=200)
+    late = fleet.align(Request((A, B)))
+    fleet.alive("one", False)
+    fleet.alive("one", True)
+    answered(fleet, Request((X, Y)), cached=0)
+    fleet.observe(late, Usage(230, 0))  # it was aligned when all of it was believed cached
+    assert fleet.predict(Request((X, Y))) == 200
+
+
 def test_if_none_is_alive_all_are_tried():
     fleet = fleet_of("one", "two")
     for name in ("one", "two"):
@@ -242,12 +254,15 @@ def test_a_head_that_all_share_is_no_hot_spot():
     assert all(status.requests >= 10 for status in fleet.engines())
 
 
-def test_the_size_of_the_cache_is_as_set_or_as_the_engine_says(monkeypatch):
+def test_the_size_of_the_cache_is_as_set_or_as_the_engine_says():
     sized = []
 
     class Index(LocalIndex):
         def resize(self, capacity_tokens, kv_block_tokens):
             sized.append((capacity_tokens, kv_block_tokens))
+
+        def follow_usage(self, follow):
+            sized.append(not follow)
 
     fleet = Fleet(engines("one", block_size=32), lambda engine: Index())
     fleet.facts("one", EngineFacts("vllm", 4_096, 16, running=2, waiting=1))
@@ -255,7 +270,7 @@ def test_the_size_of_the_cache_is_as_set_or_as_the_engine_says(monkeypatch):
     fleet.level("one", "events")
     fleet.level("one", "events", "all is well")
     fleet.level("one", "usage", "no events")
-    assert sized == [(None, 32), (4_096, 32), (8_192, 32), (4_096, 32)]
+    assert sized == [(None, 32), (4_096, 32), (8_192, 32), True, (4_096, 32), False]
     status = fleet.engines()[0]
     assert (status.kind, status.capacity_tokens, status.block_size) == ("vllm", 4_096, 32)
     assert (status.level, status.why) == ("usage", "no events")
