@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import heapq
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -55,6 +56,7 @@ async def send_plan(
     _check_plan(plan, how)
     sent = _teller(asker)
     endpoint, borrowed = _endpoint(client, how.model)
+    plan = _at(plan, asker, endpoint)
     try:
         if how.results is None or not len(plan):
             return await _Run(plan, how, endpoint, sent, observe).report()
@@ -219,6 +221,15 @@ def _teller(asker: Asker) -> Callable[[Alignment], Awaitable[None]]:
             asker.failures.fail(error, "sent")
 
     return tell
+
+
+def _at(plan: Plan[AlignedPrompt], asker: Asker, endpoint: AsyncEndpoint) -> Plan[AlignedPrompt]:
+    """The same plan for the engine that it is sent to, if that is one that is followed."""
+    engines = getattr(asker.index, "engines", tuple)()
+    name = next((engine.name for engine in engines if engine.url == endpoint.url), None)
+    if name is None:
+        return plan
+    return replace(plan, alignments=tuple(replace(prompt, engine=name) for prompt in plan))
 
 
 def _check_plan(plan: Plan[AlignedPrompt], how: RunOptions) -> None:

@@ -29,7 +29,7 @@ class Following:
         fleet: is told.
         tokenizer: an object that makes token ids of messages, such as one of transformers; None: the engines are asked.
         clock: seconds that never run backwards.
-        patience: seconds after which silence is spoken of.
+        patience: seconds after which silence is spoken of; None: ten.
     """
 
     def __init__(
@@ -37,12 +37,12 @@ class Following:
         fleet: Fleet,
         tokenizer: object = None,
         clock: Callable[[], float] = time.monotonic,
-        patience: float = PATIENCE,
+        patience: float | None = None,
     ) -> None:
         self._fleet = fleet
         self._tokenizer = tokenizer
         self._clock = clock
-        self._patience = patience
+        self._patience = PATIENCE if patience is None else patience
         self._engines: dict[str, Engine] = {}
         self._clear()
         after_fork(self, Following._in_child)
