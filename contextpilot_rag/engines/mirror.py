@@ -267,8 +267,8 @@ class Mirror:
         """Events tell, or told already, of an answered prompt, at least of its last full KV block."""
         covering, last = asked.covering, asked.covering.keys[-1]
         known = [one for one in self._of(asked.holder) if last in one.there or last in one.left]
-        cached = asked.cached_tokens
-        silent = cached is not None and cached >= (len(covering.keys) - 1) * covering.block_size
+        cached = asked.cached_tokens  # never the last token: if all others are cached, there is nothing to tell
+        silent = cached is not None and cached // covering.block_size >= (covering.tokens - 1) // covering.block_size
         if cached is None and not all(one.complete for one in self._of(asked.holder)):
             silent = True  # it may be all of it cached, and who listens late would not know
         asked.waits = not silent
@@ -323,8 +323,9 @@ class Mirror:
         for resident in self._of(asked.holder):
             if asked.parent is not None:
                 resident.revoke(asked.parent)
-                if asked.cached_tokens is None:
-                    resident.doubt(asked.covering.keys)
+                resident.doubt(asked.covering.keys)
+                if asked.cached_tokens is not None:
+                    resident.assume(asked.covering.keys[: asked.cached_tokens // asked.covering.block_size])
                 self._show(resident)
         asked.tail, asked.parent = 0, None
 

@@ -209,11 +209,16 @@ class Passages:
         keys = covering.keys[: end // size]
         heads = self._heads.setdefault(space, OrderedDict())
         for head in reversed(heads):
-            if (head.salt, head.block_size, head.end, head.keys) == (salt, size, end, keys):
+            # It ends where the prompts' blocks begin to differ, so later for blocks that all begin alike.
+            full = min(end, head.end) // size
+            if (head.salt, head.block_size, head.keys[:full]) == (salt, size, keys[:full]):
                 # What of the head is no full KV block shows in the first one of the blocks.
                 first = head.children.get(blocks[0].key) if blocks else None
-                if first is None or not first.keys or covering.keys[len(keys) :][:1] == first.keys[:1]:
+                begins = () if first is None else (head.keys + first.keys)[full : full + 1]
+                if not begins or covering.keys[full : full + 1] == begins:
                     heads.move_to_end(head)
+                    if end < head.end:
+                        self._shorten(head, head, end)
                     return head
         head = Head(space, salt, size, end, keys)
         heads[head] = None
@@ -264,8 +269,6 @@ class Passages:
                 child.keys = rest + child.keys
                 child.own = self._holders(child.keys)
             self._spread(head, passage)
-            for child in passage.children.values():
-                self._spread(head, child)
 
     def _spread(self, head: Head, passage: Passage) -> None:
         """Who has a passage from the prompt's beginning may have changed: then of those behind it, too."""
