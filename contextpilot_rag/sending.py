@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from .asking import Asker
 from .batch import Plan
 from .engines.endpoint import Answer, AsyncEndpoint
+from .engines.status import EngineStatus
 from .errors import EngineBrokeOff, EngineError, EngineRefused, EngineUnreachable, SettingsError
 from .prompt.prompt import AlignedPrompt
 from .results import ResultsFile, RunReport, RunResult, fingerprints
@@ -225,7 +226,7 @@ def _teller(asker: Asker) -> Callable[[Alignment], Awaitable[None]]:
 
 def _at(plan: Plan[AlignedPrompt], asker: Asker, endpoint: AsyncEndpoint) -> Plan[AlignedPrompt]:
     """The same plan for the engine that it is sent to, if that is one that is followed."""
-    engines = getattr(asker.index, "engines", tuple)()
+    engines: Iterable[EngineStatus] = getattr(asker.index, "engines", tuple)()
     name = next((engine.name for engine in engines if engine.url == endpoint.url), None)
     if name is None:
         return plan
