@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("contextpilot_rag")
 
-_OF_INDEX = ("capacity_tokens", "max_blocks", "max_namespaces", "history_requests")
+_OF_INDEX = (
+    "capacity_tokens",
+    "kv_block_tokens",
+    "cache_seconds",
+    "max_blocks",
+    "max_namespaces",
+    "history_requests",
+)
 _OF_CONNECTION = ("api_key", "index_timeout")
 
 
@@ -104,7 +112,15 @@ def chosen_engines(
 
 
 def _embedded(settings: Settings, capacity: int | None, kv_block_tokens: int | None = None) -> LocalIndex:
-    return LocalIndex(capacity, settings.max_blocks, settings.max_namespaces, history=settings.history_requests)
+    return LocalIndex(
+        capacity,
+        settings.max_blocks,
+        settings.max_namespaces,
+        history=settings.history_requests,
+        kv_block_tokens=kv_block_tokens or settings.kv_block_tokens,
+        cache_seconds=settings.cache_seconds,
+        clock=time.monotonic,
+    )
 
 
 def _by_name(index: str, settings: Settings, given: Mapping[str, object]) -> tuple[RemoteIndex | None, ContextIndex]:

@@ -45,6 +45,8 @@ class PilotOptions(RequestOptions, total=False):
     """All settings, as keywords; see `Settings`."""
 
     capacity_tokens: int | None
+    kv_block_tokens: int | None
+    cache_seconds: float | None
     max_blocks: int
     max_namespaces: int
     history_requests: int
@@ -82,6 +84,9 @@ class Settings:
             last ones anyway. Costs their tokens, not the shared prefix.
         order_hint: tell the model the order of relevance, where it changed.
         capacity_tokens: what the engine's cache holds for one namespace, in tokens; None: not known, no limit.
+        kv_block_tokens: tokens of one of the engine's KV blocks: what is shared below one counts as nothing; None: not
+            known.
+        cache_seconds: what was not used for so long is taken as evicted from the engine's cache; None: however long.
         max_blocks: entries the index keeps for each namespace.
         max_namespaces: namespaces the index keeps.
         history_requests: recent requests of each namespace that "throughput" learns its orders from.
@@ -121,6 +126,8 @@ class Settings:
     echo: Count = 0
     order_hint: bool = True
     capacity_tokens: Positive | None = None
+    kv_block_tokens: Positive | None = None
+    cache_seconds: Seconds | None = None
     max_blocks: Positive = 1_000_000
     max_namespaces: Positive = 1_000
     history_requests: Positive = 2_000

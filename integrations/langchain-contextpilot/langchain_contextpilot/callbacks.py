@@ -10,6 +10,7 @@ from uuid import UUID
 
 from contextpilot_rag import Namespace, Usage
 from contextpilot_rag.adapter import Adapter
+from contextpilot_rag.engines.usage import usage_of
 from contextpilot_rag.errors import SettingsError
 from contextpilot_rag.forking import after_fork
 from langchain_core.callbacks import BaseCallbackHandler
@@ -21,7 +22,6 @@ from ._checking import positive
 from ._config import namespace_in
 from ._messages import text_of
 from ._piloted import Piloted
-from ._usage import usage_of_result
 
 _GIVE = "give the retrievers or compressors of ours whose requests are to be learnt from"
 
@@ -91,7 +91,7 @@ class ContextPilotCallbackHandler(BaseCallbackHandler):
             return
         sent, namespace = noted
         try:
-            usage = usage_of_result(response) or Usage()  # an answer without a report is one that reported nothing
+            usage = usage_of(response) or Usage()  # an answer without a report is one that reported nothing
             # A report is one request's: the first that it fits.
             any(adapter.learn(sent, usage, namespace=namespace) for adapter in self._adapters)
         except Exception as error:  # noqa: BLE001  an answer is there; it must reach the caller

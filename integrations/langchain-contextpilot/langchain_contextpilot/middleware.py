@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 from contextpilot_rag import AsyncContextPilot, ContextPilot, Namespace, Usage
 from contextpilot_rag.adapter import Adapter, PilotLike
 from contextpilot_rag.conversation import Conversation, TurnPrompt, left_out
+from contextpilot_rag.engines.usage import usage_of
 from contextpilot_rag.errors import SettingsError
 from contextpilot_rag.forking import after_fork
 from contextpilot_rag.intake import namespace_of
@@ -34,7 +35,6 @@ from ._config import NamespaceLike, named, namespace_in, required
 from ._messages import last_question, plain, text_of, text_of_content
 from ._placing import Found, found
 from ._repeats import without_repeats
-from ._usage import usage_of_message
 from .turns import as_sent, has_documents, mended, note_of_turn, turn_message
 
 Update = dict[str, Any]
@@ -358,7 +358,7 @@ class ContextPilotMiddleware(Base):
         if prompt is None:
             return None
         prompt.sent.prompt_bytes = 0 if request.tools else _size(request)  # tools are tokens that we don't see
-        return prompt, next(filter(None, map(usage_of_message, _answers(answer))), Usage())  # nothing reported counts
+        return prompt, next(filter(None, map(usage_of, _answers(answer))), Usage())  # nothing reported counts
 
 
 def _key(asked: HumanMessage, space: Sequence[str]) -> tuple[str, ...]:
