@@ -36,16 +36,21 @@ class Followed:
     Args:
         engine: it runs.
         at: what is other than the engine says: where its events are had, ...
+        wait: begin when its events are followed.
         **options: of the pilot.
     """
 
-    def __init__(self, engine: EngineUnderTest, at: dict[str, str] | None = None, **options: Any) -> None:
+    def __init__(
+        self, engine: EngineUnderTest, at: dict[str, str] | None = None, *, wait: bool = True, **options: Any
+    ) -> None:
+        self._wait = wait
         self.engine = engine
         self.pilot = ContextPilot(engines=[engine.followed(**({} if at is None else at))], **options)
         self._client = openai.OpenAI(base_url=engine.base_url, api_key="none", max_retries=0, timeout=120)
 
     def __enter__(self) -> Followed:
-        until(lambda: self.status.level == "events" and self.status.block_size == BLOCK, self._told)
+        if self._wait:
+            until(lambda: self.status.level == "events" and self.status.block_size == BLOCK, self._told)
         return self
 
     def __exit__(
@@ -59,7 +64,7 @@ class Followed:
         """How the engine stands."""
         return next(iter(self.pilot.engines))
 
-    def ask(self, question: Question, **options: Any) -> Outcome:
+    def ask(self, question: Question, *, settle: bool = True, **options: Any) -> Outcome:
         """One request, from its alignment to all that follows from its answer."""
         prompt = self.pilot.align(question.blocks, question.text, **options)
         assert prompt.engine == "live"
@@ -71,7 +76,8 @@ class Followed:
         assert usage is not None
         assert usage.prompt_tokens is not None
         assert usage.cached_tokens is not None
-        self.settle()
+        if settle:
+            self.settle()
         return Outcome(prompt, messages, prompt.expected_cached_tokens, usage.cached_tokens, usage.prompt_tokens)
 
     def settle(self) -> None:
