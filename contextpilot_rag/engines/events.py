@@ -64,7 +64,9 @@ class EventListener:
         self.close()
 
     def add(self, engine: Engine) -> None:
-        """Listen to an engine; instead of the one of that name, if there is one. Nothing if it has no events.
+        """Listen to an engine. If there is one of that name: instead of it, and what was told of it is lost.
+
+        Nothing is done for one without events.
 
         Raises:
             MissingPackage: pyzmq is not installed.
@@ -78,8 +80,9 @@ class EventListener:
             if self._closed:
                 raise EventError("the listener of events is closed")
             self._remove(engine.name)
+            again = engine.name in self._engines
             self._engines[engine.name] = engine
-            self._listen(engine)
+            self._listen(engine, again=again)
 
     def remove(self, name: str) -> None:
         """Listen to it no more. What the sink is being told right now may still come to its end."""
@@ -101,6 +104,8 @@ class EventListener:
     def restart(self) -> None:
         """In a forked child: listen to all that the parent listened to. Elsewhere: begin anew with all of them.
 
+        The sink is told that what it knows of them is lost.
+
         Raises:
             EventError: the listener is closed.
         """
@@ -109,7 +114,7 @@ class EventListener:
                 raise EventError("the listener of events is closed")
             for engine in self._engines.values():
                 self._remove(engine.name)
-                self._listen(engine)
+                self._listen(engine, again=True)
 
     def counts(self, name: str) -> EventCounts:
         """What came of an engine's events; zeros for one that is not listened to."""
@@ -144,12 +149,12 @@ class EventListener:
         thread.do(partial(thread.drains.append, drain))
         return drain.done.wait(timeout)
 
-    def _listen(self, engine: Engine) -> None:
+    def _listen(self, engine: Engine, *, again: bool) -> None:
         if self._thread is None:
             self._thread = _Thread(self._clock)
         thread = self._thread
         make = partial(Link, engine, sink=self._sink, context=thread.context, poller=thread.poller)
-        links = tuple(make(rank=rank, patience=self._patience) for rank in range(engine.ranks))
+        links = tuple(make(rank=rank, patience=self._patience, again=again) for rank in range(engine.ranks))
         self._links[engine.name] = links
         thread.do(partial(thread.links.extend, links))
 

@@ -47,6 +47,7 @@ class Link:
         context: ZeroMQ's.
         poller: to register sockets with.
         patience: seconds to wait for a connection, and for replays.
+        again: it was listened to before, so that the sink has to drop what it was told.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Link:
         context: zmq.Context[zmq.Socket[bytes]],
         poller: zmq.Poller,
         patience: float,
+        again: bool = False,
     ) -> None:
         self.engine, self.rank = engine, rank
         self.removed = False
@@ -80,6 +82,7 @@ class Link:
         self._troubles: set[Trouble] = set()
         self._flowing = False
         self._sink_failed = False
+        self._again = again
         self.quiet = True  # nothing arrived in the last round
 
     @property
@@ -154,6 +157,9 @@ class Link:
     def _open(self, now: float) -> None:
         import zmq
 
+        if self._again:
+            self._again = False
+            self._act([Lost("listening begins anew")])
         self._since = now if self._since is None else self._since
         live = subscriber(self._context, self._address)
         watch = monitor(live)

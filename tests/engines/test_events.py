@@ -241,5 +241,9 @@ def test_it_begins_anew(sink, listener):
         listener.add(engine_of(publisher))
         publisher.publish(stored(1))
         assert until(lambda: sink.of("a") == [1])
-        listener.restart()
-        assert until(lambda: sink.of("a") == [1, 1])
+        for begin in (listener.restart, lambda: listener.add(engine_of(publisher))):
+            sink.said.clear()
+            begin()
+            assert until(lambda: sink.times("flowing"))
+            assert sink.of("a") == [1]
+            assert [one[0] for one in sink.said] == ["lost", "flowing"]
