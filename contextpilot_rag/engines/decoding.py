@@ -55,7 +55,7 @@ epoch=None)
         raise EventError(f"no MessagePack: {type(error).__name__}") from None
     outer = _fields(raw, _BATCH)
     events = None if outer is None else outer.get("events")
-    if outer is None or not isinstance(events, list | tuple):
+    if outer is None or not isinstance(events, list):
         raise EventError(f"no batch of events, but {_kind(raw)}")
     found: list[Event] = []
     unknown = 0
@@ -85,10 +85,10 @@ class _Malformed(Exception):
 
 def _event(raw: object) -> Event | None:
     """The event, or None if it is of no kind that is known here, or its tokens cannot be told apart."""
-    if isinstance(raw, Mapping):
+    if isinstance(raw, dict):
         kind: object = raw.get("type")
         positions: Sequence[object] = ()
-    elif isinstance(raw, list | tuple) and raw:
+    elif isinstance(raw, list) and raw:
         kind, positions = raw[0], raw[1:]
     else:
         raise _Malformed(f"neither a map nor an array with a type, but {_kind(raw)}")
@@ -97,10 +97,10 @@ def _event(raw: object) -> Event | None:
     if kind == "AllBlocksCleared":
         return Cleared()
     if kind == "BlockRemoved":
-        given = raw if isinstance(raw, Mapping) else dict(zip(_REMOVED, positions, strict=False))
+        given = raw if isinstance(raw, dict) else dict(zip(_REMOVED, positions, strict=False))
         return Removed(_hashes(given), _medium(given), _group(given))
     if kind == "BlockStored":
-        return _stored(raw if isinstance(raw, Mapping) else dict(zip(_STORED, positions, strict=False)))
+        return _stored(raw if isinstance(raw, dict) else dict(zip(_STORED, positions, strict=False)))
     return None
 
 
@@ -109,7 +109,7 @@ def _stored(given: Mapping[Any, Any]) -> Stored | None:
     parent = given.get("parent_block_hash")
     size = given.get("block_size")
     tokens = given.get("token_ids")
-    if not isinstance(tokens, list | tuple) or type(size) is not int:
+    if not isinstance(tokens, list) or type(size) is not int:
         raise _Malformed("BlockStored without token_ids or block_size")
     # Models with several kinds of attention leave KV blocks out and do not say which; those in other media may come
     # without tokens; speculative decoding may have pairs for tokens. None of them can be found by a prompt's tokens.
@@ -147,12 +147,12 @@ def _extra(given: Mapping[Any, Any], count: int, *, first: bool) -> tuple[str, .
     tuned = lora != [None, None]
     if not keys:
         keys = [None] * count
-    if not isinstance(keys, list | tuple) or len(keys) != count:
+    if not isinstance(keys, list) or len(keys) != count:
         return None
     extra = []
     for number, one in enumerate(keys):
         begins = first and number == 0
-        own = [] if one is None else list(one) if isinstance(one, list | tuple) else [one]
+        own = [] if one is None else list(one) if isinstance(one, list) else [one]
         if not own and salt and begins:
             own = [salt]
         if tuned:
@@ -174,14 +174,14 @@ def _other(keys: list[Any]) -> str:
 
 
 def _fields(raw: object, names: Sequence[str]) -> Mapping[Any, Any] | None:
-    if isinstance(raw, Mapping):
+    if isinstance(raw, dict):
         return raw
-    return dict(zip(names, raw, strict=False)) if isinstance(raw, list | tuple) else None
+    return dict(zip(names, raw, strict=False)) if isinstance(raw, list) else None
 
 
 def _hashes(given: Mapping[Any, Any]) -> tuple[Hash, ...]:
     hashes = given.get("block_hashes")
-    if not isinstance(hashes, list | tuple):
+    if not isinstance(hashes, list):
         raise _Malformed(f"block_hashes: no array, but {_kind(hashes)}")
     return tuple(map(_hash, hashes))
 
