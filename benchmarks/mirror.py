@@ -1,4 +1,4 @@
-"""What a mirror of an engine's cache costs: time for each KV block and prompt, and memory. Prints.
+"""What a mirror of an engine's cache costs: processor time for each KV block and prompt, and memory. Prints.
 
 Prompts of ten blocks of some 150 tokens behind a head of 60, in KV blocks of 16 tokens, asked of a `PagedPrefixCache`
 that holds so many prompts.
@@ -12,7 +12,7 @@ import itertools
 import random
 import sys
 import tracemalloc
-from time import perf_counter
+from time import thread_time as clock
 
 from contextpilot_rag.engines.chain import chain, content
 from contextpilot_rag.engines.covering import Covering
@@ -25,16 +25,19 @@ SIZE, HEAD, QUESTION, TOP, BLOCKS, HELD = 16, 60, 25, 10, 2_000, 400
 HOLDER = ("engine", 0)
 
 
-def main() -> None:
-    """Run it with the number of prompts that the command line says."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1_500
+Prompt = tuple[tuple[BlockRef, ...], Covering, int]
+
+
+def traffic(count: int) -> tuple[list[list[Event]], list[Prompt]]:
+    """For each prompt what the engine told while it answered; its blocks, where they stand, and what was cached."""
     numbers = random.Random(0)
     corpus = [BlockRef(key, numbers.randint(80, 220)) for key in range(BLOCKS)]
     texts = {one.key: [numbers.randrange(1 << 17) for _ in range(one.tokens)] for one in corpus}
     head = [numbers.randrange(1 << 17) for _ in range(HEAD)]
     told: list[Event] = []
     cache = PagedPrefixCache(SIZE, HELD * (HEAD + QUESTION + TOP * 150) // SIZE, lambda events, _: told.extend(events))
-    batches, prompts = [], []
+    batches: list[list[Event]] = []
+    prompts: list[Prompt] = []
     for _ in range(count):
         start = min(int(numbers.paretovariate(0.6)), BLOCKS - 60)
         blocks = tuple(corpus[start + place] for place in sorted(numbers.sample(range(40), TOP)))
@@ -46,19 +49,26 @@ def main() -> None:
         told.clear()
         contents = tuple(content(tokens[at : at + SIZE]) for at in range(0, len(tokens) - SIZE + 1, SIZE))
         prompts.append((blocks, Covering(chain(tokens, SIZE), contents, ends, len(tokens), SIZE), cached))
+    return batches, prompts
+
+
+def main() -> None:
+    """Run it with the number of prompts that the command line says."""
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1_500
+    batches, prompts = traffic(count)
     stored = sum(len(event.hashes) for batch in batches for event in batch if isinstance(event, Stored))
     removed = sum(len(event.hashes) for batch in batches for event in batch if isinstance(event, Removed))
 
     mirror, apply, cover, expect, right, asked = Mirror(), 0.0, 0.0, 0.0, 0, 0
     gone = back = 0
     for batch, (blocks, covering, cached) in zip(batches, prompts, strict=True):
-        began = perf_counter()
+        began = clock()
         expected = mirror.expected("tree", blocks)
-        looked = perf_counter()
+        looked = clock()
         changes = mirror.apply(HOLDER, batch)
-        applied = perf_counter()
+        applied = clock()
         more = mirror.cover("tree", None, blocks, covering, HOLDER, cached)
-        cover += perf_counter() - applied
+        cover += clock() - applied
         apply += applied - looked
         expect += looked - began
         gone += len(changes.gone) + len(more.gone)

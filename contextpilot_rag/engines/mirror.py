@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from ..forking import after_fork, was_held
 from ..types import BlockRef
 from .asked import Asked, AskedLast, Holder
 from .covering import Covering
-from .kv import Event
+from .kv import Event, Stored
 from .passages import Changes, Passage, Passages, Path, Space
 from .resident import Resident
 
 __all__ = ["Changes", "Holder", "Mirror", "MirrorCounts", "Space"]
+
+
+AT_ONCE = 256
+"""KV blocks that are taken in at once; that is about a millisecond's work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +56,9 @@ class MirrorCounts:
 class Mirror:
     """Follows which paths of the trees are in some holder's cache. A holder is an engine, or one of its ranks.
 
-    Thread-safe: there is one lock, held for no longer than the work in memory. Who applies the changes has to do so in
-    the order in which the calls were made.
+    Thread-safe. There is one lock, held for about a millisecond, and longer only where a whole cache goes. The changes
+    have to be applied in the order in which they were returned: so those who tell of caches and prompts take turns, and
+    only those who ask do not.
 
     Args:
         max_kv_blocks: copies of KV blocks that are known of one holder, and names of KV blocks that are kept with
@@ -90,11 +95,11 @@ class Mirror:
             holder: who.
             events: in the order in which they happened, each once.
         """
+        for part in _parts(events):
+            with self._lock:  # given back now and then: requests look in here
+                self._resident(holder).apply(part)
         with self._lock:
-            resident = self._resident(holder)
-            for event in events:
-                resident.apply(event)
-            return self._settled(resident, holder)
+            return self._settled(self._resident(holder), holder)
 
     def lost(self, holder: Holder) -> Changes:
         """Some of what a holder told was lost, or it was begun anew: nothing is known of its cache."""
@@ -250,6 +255,8 @@ class Mirror:
         return sum(one.bit for one in self._residents.values() if one.has_all(keys))
 
     def _show(self, resident: Resident) -> None:
+        for asked in self._asked.ending_in(resident.changed):
+            self._match(asked)
         self._passages.shows(resident.changed, resident.there)
         resident.changed.clear()
 
@@ -258,8 +265,6 @@ class Mirror:
         for content in resident.strange:
             self._adopt(resident, holder, content)
         resident.strange.clear()
-        for asked in self._asked.ending_in(resident.changed):
-            self._match(asked)
         self._show(resident)
         return self._passages.changes()
 
@@ -341,3 +346,19 @@ class Mirror:
                 path = passage.path() if number else passages[min(1, len(passages) - 1)].path()
                 return ((space, path),) if path and not self._passages.has(space, path) else ()
         return ()
+
+
+def _parts(events: Iterable[Event]) -> Iterator[Event]:
+    """The same events, with large ones in parts."""
+    for event in events:
+        if not isinstance(event, Stored) or len(event.hashes) <= AT_ONCE:
+            yield event
+            continue
+        size, parent = event.block_size, event.parent
+        for start in range(0, len(event.hashes), AT_ONCE):
+            hashes = event.hashes[start : start + AT_ONCE]
+            tokens = event.tokens[start * size : (start + AT_ONCE) * size]
+            yield replace(
+                event, hashes=hashes, parent=parent, tokens=tokens, extra=event.extra[start : start + AT_ONCE]
+            )
+            parent = hashes[-1]

@@ -190,6 +190,14 @@ def test_names_of_kv_blocks_are_bounded_but_for_the_last_prompts():
     assert mirror.counts().forgotten > 1_000
 
 
+def test_a_large_event_is_taken_in_parts():
+    mirror, many = Mirror(), [block(number) for number in range(500)]
+    tokens, where = simple(many, "salt")
+    mirror.apply(ONE, [told(tokens, extra="salt:salt")])
+    assert mirror.resident_tokens(where.keys, SIZE) == len(tokens) == 4 * 1_003
+    assert mirror.counts().kv_blocks == 1_003
+
+
 # Who listens late
 
 
@@ -326,7 +334,7 @@ def test_counts_stay_when_an_engine_goes():
 def test_told_covered_and_asked_by_many_threads():
     world = World(machine := Machine("x", 60))
     numbers, batches, prompts = random.Random(0), [], []
-    for question in range(300):
+    for question in range(200):
         one = prompt(numbers.sample(range(7), 3), question=question % 4)
         cached = machine.cache.serve(one.tokens)
         prompts.append((one, cached))
@@ -366,6 +374,8 @@ def test_told_covered_and_asked_by_many_threads():
         assert all(one.result(60) for one in lookers)
     for one, _ in prompts:
         assert mirror.resident_tokens(one.covering.keys, SIZE) == machine.has(one) * SIZE
+    counts = mirror.counts()
+    assert counts.matched == counts.covered > 100
     for passage in mirror._passages._by_use:
         assert passage.parent is None or passage.there == passage.own & passage.parent.there
 

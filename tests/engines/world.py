@@ -93,11 +93,11 @@ class World:
         return self.follow(self.mirror.apply(machine.holder, events))
 
     def cover(self, one: Prompt, machine: Machine | None = None, cached: int | None = None, short: int = 0) -> Changes:
-        """Tell the mirror of an answered prompt; its last block may seem to end a little earlier than it does."""
+        """Tell the mirror of an answered prompt; what its blocks follow, and its last one, may seem to end earlier."""
         where = one.covering
         if short and len(one.ends) > 1:
-            ends = (*one.ends[:-1], max(one.ends[-2], one.ends[-1] - short))
-            where = covering(one.tokens, ends, one.salt)
+            last = max(one.ends[-2], one.ends[-1] - short)
+            where = covering(one.tokens, (max(0, one.ends[0] - short), *one.ends[1:-1], last), one.salt)
         self.covered.append(one)
         path: tuple[Hashable, ...] = ()
         for number, block in enumerate(one.blocks, 1):
