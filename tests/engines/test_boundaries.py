@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from contextpilot_rag import Block, ContextPilot
@@ -42,6 +42,7 @@ def numbered(some):
 
 
 @kinds
+@settings(max_examples=30)
 @given(data=st.data())
 def test_no_end_is_behind_what_prompts_have_in_common_and_none_is_far_before(kind, data):
     shared = numbered(data.draw(st.lists(plain, max_size=4)))
@@ -65,6 +66,7 @@ def test_no_end_is_behind_what_prompts_have_in_common_and_none_is_far_before(kin
 
 
 @kinds
+@settings(max_examples=30)
 @given(data=st.data())
 def test_the_last_end_holds_whether_another_block_follows_or_not(kind, data):
     blocks = numbered(data.draw(st.lists(plain, min_size=1, max_size=4)))
@@ -83,6 +85,7 @@ def test_the_last_end_holds_whether_another_block_follows_or_not(kind, data):
 
 
 @kinds
+@settings(max_examples=30)
 @given(data=st.data())
 def test_hostile_texts_give_nothing_wrong(kind, data):
     shared = data.draw(st.lists(hostile, max_size=2))  # fewer than would show a manner in which all of them begin
@@ -153,6 +156,7 @@ TEMPLATE = "Context information is below.\n---------------------\n{}\n----------
 
 
 @kinds
+@settings(max_examples=30)
 @given(data=st.data())
 def test_prompts_that_others_rendered(kind, data):
     between = data.draw(st.sampled_from(["\n\n", "\n", " ", "", "\n\nsource: b\n"]))
@@ -176,6 +180,19 @@ def test_prompts_that_others_rendered(kind, data):
 
 def said(texts, between):
     return {"role": "user", "content": TEMPLATE.format(between.join(texts), "Why?")}
+
+
+@kinds
+def test_a_message_that_begins_with_a_block(kind):
+    tokens = Templated(KINDS[kind])
+    texts = numbered(["Slices count from zero, as a rule.", "Sets have no order, whatever you do."])
+    prompt = aligned(texts)
+    messages = [{"role": "user", "content": "\n".join(texts)}]
+    found = covering_of(messages, prompt, tokens, SIZE)
+    assert found is not None
+    empty = tokens.of_messages([{"role": "user", "content": "Where?"}])
+    same = common(tokens.of_messages(messages), empty)
+    assert same - 3 <= found.ends[0] <= same
 
 
 def test_what_is_not_there_is_not_found():
