@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .engines.engine import Engine, EngineLike, engines_of
+from .engines.engine import Engine, EngineLike, engines_of, quiet
 from .errors import SettingsError
+from .failing import Failures
 from .index.local import ContextIndex, LocalIndex
 from .remote.index import RemoteIndex
 from .settings import Settings, name_of, of_environment
@@ -80,35 +82,54 @@ def chosen_index(
 
 
 def chosen_engines(
-    engines: Iterable[EngineLike] | None, index: object, settings: Settings, tokenizer: object
-) -> EnginePool | None:
-    """The engines that are meant, followed from now on; None: there are none.
+    engines: Iterable[EngineLike] | None,
+    index: object,
+    chosen: ContextIndex,
+    settings: Settings,
+    tokenizer: object,
+    failures: Failures,
+) -> tuple[EnginePool | None, ContextIndex]:
+    """The engines that are meant, followed from now on, and the index that goes with them; None: there are none.
 
     Args:
         engines: as the pilot was given them; None: as its settings say.
         index: as the pilot was given it.
+        chosen: the same as an object.
         settings: the pilot's.
         tokenizer: the pilot's.
+        failures: counts what goes wrong where the index is elsewhere.
 
     Raises:
         SettingsError: one is none, or the index is not one that can follow them.
     """
     try:
-        chosen = engines_of(settings.engines if engines is None else engines)
+        found = engines_of(settings.engines if engines is None else engines)
     except SettingsError as error:
         raise error if engines is not None else SettingsError(f"{name_of('engines')}: {error}") from None
-    if not chosen and engines is None:
-        return None
-    if (settings.index if index is None else index) != "embedded":
-        raise SettingsError("engines are followed by the embedded index; one that is elsewhere, or yours, is not told")
+    if not found and engines is None:
+        return None, chosen
+    whole = tokenizer if callable(getattr(tokenizer, "apply_chat_template", None)) else None
     from .engines.pool import EnginePool  # most pilots know no engines
 
-    def make(engine: Engine | None) -> LocalIndex:
-        capacity = settings.capacity_tokens if engine is None else engine.capacity_tokens or settings.capacity_tokens
-        return _embedded(settings, capacity, None if engine is None else engine.block_size)
+    if (settings.index if index is None else index) == "embedded":
+        from .engines.fleet import Fleet
 
-    whole = callable(getattr(tokenizer, "apply_chat_template", None))
-    return EnginePool(chosen, make, settings.routing, tokenizer if whole else None)
+        def make(engine: Engine | None) -> LocalIndex:
+            own = None if engine is None else engine.capacity_tokens
+            capacity = own or settings.capacity_tokens
+            return _embedded(settings, capacity, None if engine is None else engine.block_size)
+
+        fleet = Fleet(found, make, routing=settings.routing)
+        return EnginePool(found, fleet, whole), fleet
+    if not isinstance(chosen, RemoteIndex):
+        raise SettingsError(
+            "engines are followed by the embedded index, or by a service; one that is yours is not told"
+        )
+    from .engines.coverer import Coverer
+
+    here = [quiet(engine) for engine in found]
+    coverer = Coverer(here, chosen, partial(failures.note, part="cover"), partial(failures.answered, "cover"))
+    return EnginePool(here, coverer, whole, elsewhere=True), chosen
 
 
 def _embedded(settings: Settings, capacity: int | None, kv_block_tokens: int | None = None) -> LocalIndex:

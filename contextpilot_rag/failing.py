@@ -17,7 +17,7 @@ logger = logging.getLogger("contextpilot_rag")
 
 MINUTE = 60.0  # no more than one outage is spoken of in it
 
-Part = Literal["align", "predict", "sent", "observe", "salt", "tree", "other"]
+Part = Literal["align", "predict", "sent", "observe", "salt", "tree", "cover", "other"]
 
 
 class Failures:

@@ -45,7 +45,8 @@ class ContextPilot:
         index: "embedded"; or the address of a service that several processes share, http(s)://HOST:PORT; or any
             `ContextIndex` (to share one between pilots). None: "embedded", unless ``CONTEXTPILOT_INDEX`` says where.
         engines: where requests go: addresses, or `Engine` objects. Their caches are followed, and ``align`` says which
-            one a request should go to. None: as ``CONTEXTPILOT_ENGINES`` says.
+            one a request should go to. A service listens to them itself (``serve --engine``), and is told from here
+            where the blocks of answered prompts stand. None: as ``CONTEXTPILOT_ENGINES`` says.
         namespace: what may share cached prefixes; a string is a tenant. The default shares with everybody.
         tokenizer: counts tokens: a callable from text to int, or an object with ``encode``. None: an estimate that
             learns from what the engine reports.
@@ -80,8 +81,7 @@ class ContextPilot:
         self._conversations = store_for(self.settings, time.monotonic)
         self._failures = Failures(raises=self.settings.on_error == "raise")
         self._made, chosen = chosen_index(index, self.settings, options)
-        self._pool = chosen_engines(engines, index, self.settings, tokenizer)
-        chosen = chosen if self._pool is None else self._pool.fleet
+        self._pool, chosen = chosen_engines(engines, index, chosen, self.settings, tokenizer, self._failures)
         self.asker = Asker(chosen, self._failures, self.settings.salt_secret)
         self._learner = Learner(self.asker, self._tokens, self._failures, self._pool)
 

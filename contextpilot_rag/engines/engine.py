@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -133,6 +133,15 @@ def engines_of(given: Iterable[EngineLike] | str) -> tuple[Engine, ...]:
     if twice:
         raise SettingsError(f"two engines are called {min(twice)!r}; give them names")
     return engines
+
+
+def quiet(engine: Engine) -> Engine:
+    """The same engine without events: somebody else listens to them.
+
+    >>> quiet(Engine("http://a:8000", events="tcp://a:5557", replay="tcp://a:5558"))
+    Engine('http://a:8000', name='a:8000')
+    """
+    return replace(engine, events="", replay="", topic="", listen=False)
 
 
 @dataclass(frozen=True, slots=True)

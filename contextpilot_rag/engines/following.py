@@ -1,4 +1,4 @@
-"""Following: a fleet's engines, followed in threads of their own. No request ever waits for any of this."""
+"""Following: engines, followed in threads of their own. No request ever waits for any of this."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ..forking import after_fork
 from ..types import Alignment, Rule, Usage
 from .engine import Engine
-from .events import EventListener
-from .fleet import Fleet
-from .follower import Answered, Follower
+from .events import EventCounts, EventListener
+from .followed import Followed
+from .follower import Answered, Follower, FollowerCounts
 from .tokenizing import EngineTokenizer, LocalTokenizer, TokenIds
 from .told import Told
 from .watching import Watching
@@ -26,23 +27,27 @@ class Following:
     """Keeps a fleet in step with its engines, until `close`, or until nobody holds it any more.
 
     Args:
-        fleet: is told.
+        fleet: is told; a fleet, or whoever else keeps in step with engines.
         tokenizer: an object that makes token ids of messages, such as one of transformers; None: the engines are asked.
         clock: seconds that never run backwards.
         patience: seconds after which silence is spoken of; None: ten.
+        elsewhere: the engines' events are listened to elsewhere, and where prompts stand is told there.
     """
 
     def __init__(
         self,
-        fleet: Fleet,
+        fleet: Followed,
         tokenizer: object = None,
         clock: Callable[[], float] = time.monotonic,
         patience: float | None = None,
+        *,
+        elsewhere: bool = False,
     ) -> None:
         self._fleet = fleet
         self._tokenizer = tokenizer
         self._clock = clock
         self._patience = PATIENCE if patience is None else patience
+        self._elsewhere = elsewhere
         self._engines: dict[str, Engine] = {}
         self._clear()
         after_fork(self, Following._in_child)
@@ -89,6 +94,16 @@ class Following:
             self._fleet.level(name, watching.level, watching.why)
         if follower is not None and messages is not None and alignment.rule is not Rule.CONVERSATION:
             follower.put(Answered(alignment, messages, salt, usage))
+
+    def counts(self, name: str) -> FollowerCounts:
+        """What was done to find the tokens of an engine's prompts."""
+        follower = self._followers.get(name)
+        return FollowerCounts() if follower is None else replace(follower.counts)
+
+    def event_counts(self, name: str) -> EventCounts:
+        """What came of an engine's events."""
+        listener = self._listener
+        return EventCounts() if listener is None else listener.counts(name)
 
     def drained(self, timeout: float = 10.0) -> bool:
         """Wait until all answered prompts and all events that came are taken in; False: that took longer."""
@@ -146,7 +161,7 @@ class Following:
             self._listener.add(engine)
 
     def _tokens(self, engine: Engine) -> TokenIds | None:
-        if not engine.events:
+        if not (engine.events or self._elsewhere):
             return None
         return EngineTokenizer(engine) if self._tokenizer is None else LocalTokenizer(self._tokenizer)
 

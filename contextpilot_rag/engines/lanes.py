@@ -291,7 +291,26 @@ class Member:
         )
 
 
-def size_of_pool(members: Sequence[Member]) -> tuple[int | None, int | None, Level]:
+class Sized(Protocol):
+    """What is known of an engine's size."""
+
+    @property
+    def capacity_tokens(self) -> int | None:
+        """Tokens that its cache holds."""
+        ...
+
+    @property
+    def block_size(self) -> int | None:
+        """Tokens of its KV blocks."""
+        ...
+
+    @property
+    def level(self) -> Level:
+        """How it is followed."""
+        ...
+
+
+def size_of_pool(members: Sequence[Sized]) -> tuple[int | None, int | None, Level]:
     """The size of one tree for several engines, and how well it is followed.
 
     That is all that they hold together, if all of them say; their largest KV block; and no better than the worst.

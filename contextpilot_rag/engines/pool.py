@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import InputError
-from ..index.local import LocalIndex
-from ..settings import Routing
 from ..types import Alignment, Usage, short
-from .engine import Engine, EngineLike, engine_of
-from .fleet import Fleet
+from .engine import Engine, EngineLike, engine_of, quiet
+from .followed import Pooled
+from .follower import FollowerCounts
 from .following import Following
 from .status import EngineStatus
 
@@ -20,21 +19,23 @@ class EnginePool:
 
     Args:
         engines: to begin with.
-        make_index: makes the index of an engine; of the whole pool, for None.
-        routing: "pilot": each request is told which engine it should go to; "external": somebody else chooses.
+        fleet: knows the same engines: what their caches hold, or whom to tell about it.
         tokenizer: makes token ids of messages; None: the engines are asked.
+        elsewhere: their events are listened to elsewhere.
     """
 
     def __init__(
         self,
         engines: Sequence[Engine],
-        make_index: Callable[[Engine | None], LocalIndex],
-        routing: Routing = "pilot",
+        fleet: Pooled,
         tokenizer: object = None,
+        *,
+        elsewhere: bool = False,
     ) -> None:
-        self.fleet = Fleet(engines, make_index, routing=routing)
+        self.fleet = fleet
+        self._elsewhere = elsewhere
         self._engines = {engine.name: engine for engine in engines}
-        self._following = Following(self.fleet, tokenizer)
+        self._following = Following(fleet, tokenizer, elsewhere=elsewhere)
         for engine in engines:
             self._following.add(engine)
 
@@ -68,6 +69,7 @@ class EnginePool:
             SettingsError: it is none, or there is one of this name.
         """
         made = engine_of(engine)
+        made = quiet(made) if self._elsewhere else made
         self.fleet.add(made)
         self._engines = {**self._engines, made.name: made}
         self._following.add(made)
@@ -101,6 +103,14 @@ class EnginePool:
     ) -> None:
         """A request was answered; ``pilot.observe`` says so. Returns at once."""
         self._following.answered(alignment, messages, salt, usage)
+
+    def counts(self, name: str) -> FollowerCounts:
+        """What was done to find the tokens of the prompts that an engine answered.
+
+        Args:
+            name: of the engine. Where somebody else chooses engines, the first that is alive tells the tokens of all.
+        """
+        return self._following.counts(name)
 
     def drained(self, timeout: float = 10.0) -> bool:
         """Wait until all that was answered and all that engines told is taken in, for tests and measurements.

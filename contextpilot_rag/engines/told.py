@@ -1,4 +1,4 @@
-"""Told: what the threads that follow engines tell, and whom: the fleet, and whoever reads the log."""
+"""Told: what the threads that follow engines tell, and whom: who keeps in step with them, and whoever reads the log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ..types import Alignment
 from .covering import Covering
 from .engine import EngineFacts
-from .fleet import Fleet
+from .followed import Followed
 from .kv import Event
 from .watching import Watching
 
@@ -17,7 +17,7 @@ logger = logging.getLogger("contextpilot_rag")
 
 
 class Told:
-    """All that is told of the engines of one fleet. It does not keep the fleet alive.
+    """All that is told of the engines of one fleet, or service. It does not keep it alive.
 
     Args:
         fleet: is told.
@@ -26,7 +26,7 @@ class Told:
         watching: how well each engine can be followed, by name.
     """
 
-    def __init__(self, fleet: weakref.ref[Fleet]) -> None:
+    def __init__(self, fleet: weakref.ref[Followed]) -> None:
         self._fleet = fleet
         self.watching: dict[str, Watching] = {}
 

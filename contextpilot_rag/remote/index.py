@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import ssl
 import time
 from pathlib import Path
@@ -19,7 +18,8 @@ from .address import Address, checked_key
 from .breaker import Breaker
 from .calls import Calls
 from .kept import Kept
-from .wire import MAX_FIELD
+from .tickets import SentTickets
+from .wire import MAX_FIELD, MAX_KV_BLOCKS
 
 if TYPE_CHECKING:
     from ..index.tree import PrefixTree
@@ -30,7 +30,6 @@ PATIENCE = 10.0
 _DAY = 86_400.0
 _MOST_BLOCKS = 1_000_000
 _MOST_SALTS = 4_096
-_MOST_TICKETS = 4_096
 
 Verify = str | Path | ssl.SSLContext | None
 _SaltOf = tuple[str, str, str]
@@ -42,8 +41,7 @@ class _Own:
     def __init__(self, calls: Calls, salts: Kept[_SaltOf, tuple[str | None]]) -> None:
         self.calls = calls
         self.salts = salts
-        # By the request's identity; it is kept alive, so that no other one can have its place.
-        self.tickets: Kept[int, tuple[Request, str]] = Kept(_MOST_TICKETS)
+        self.tickets = SentTickets()
 
 
 class RemoteIndex:
@@ -63,7 +61,7 @@ class RemoteIndex:
         engine: the name of the engine that requests go to, for the service's counts.
         verify: for https: a file or folder of certificates to trust, or an ``ssl.SSLContext``. None: the system's.
         connections: used at a time, by all threads together and by each event loop.
-        patience: seconds for what no request waits for: `stats`, `forget` and `tree`.
+        patience: seconds for what no request waits for: `stats`, `forget`, `tree` and `cover`.
 
     Raises:
         SettingsError: an address or another argument that cannot be used.
@@ -163,12 +161,12 @@ class RemoteIndex:
             IndexFailed, InputError: as for `align`.
         """
         own = self._own()
-        own.calls.ask(questions.sent(alignment, _noted(own, alignment), self._engine))
+        own.calls.ask(questions.sent(alignment, own.tickets.noted(alignment), self._engine))
 
     async def asent(self, alignment: Alignment) -> None:
         """As `sent`."""
         own = self._own()
-        await own.calls.aask(questions.sent(alignment, _noted(own, alignment), self._engine))
+        await own.calls.aask(questions.sent(alignment, own.tickets.noted(alignment), self._engine))
 
     def observe(self, alignment: Alignment, usage: Usage) -> None:
         """Report what the engine said of a request that was aligned here, or told of by `sent`.
@@ -180,16 +178,43 @@ class RemoteIndex:
             IndexFailed: there is no answer that can be used.
         """
         own = self._own()
-        ticket = _ticket(own, alignment)
+        ticket = own.tickets.to_report(alignment)
         if ticket is not None:
             own.calls.ask(questions.observe(ticket, usage))
 
     async def aobserve(self, alignment: Alignment, usage: Usage) -> None:
         """As `observe`."""
         own = self._own()
-        ticket = _ticket(own, alignment)
+        ticket = own.tickets.to_report(alignment)
         if ticket is not None:
             await own.calls.aask(questions.observe(ticket, usage))
+
+    def cover(self, alignment: Alignment, covering: questions.Covered, cached_tokens: int | None = None) -> bool:
+        """Tell where the blocks of an answered prompt stand among its engine's KV blocks.
+
+        For a service that listens to the engine's events. No request waits for this: it has ``patience`` seconds.
+
+        Args:
+            alignment: of a request that was aligned here, or told of by `sent`.
+            covering: of its blocks, in prompt order.
+            cached_tokens: of the prompt, as the engine reported; None: it did not.
+
+        Returns:
+            Whether it is of use there. It is not for a request that the service does not know (any more), nor for a
+            prompt of very many KV blocks, which is not sent.
+
+        Raises:
+            IndexFailed: there is no answer that can be used.
+        """
+        own = self._own()
+        ticket = _to_cover(own, alignment, covering)
+        return ticket is not None and own.calls.ask(questions.cover(ticket, covering, cached_tokens))
+
+    async def acover(self, alignment: Alignment, covering: questions.Covered, cached_tokens: int | None = None) -> bool:
+        """As `cover`."""
+        own = self._own()
+        ticket = _to_cover(own, alignment, covering)
+        return ticket is not None and await own.calls.aask(questions.cover(ticket, covering, cached_tokens))
 
     def forget(self, namespace: Namespace | None = None, *, conversations: bool = False) -> None:
         """Drop what is known of a namespace, or of all that are this tenant's, for all processes that ask the service.
@@ -306,17 +331,9 @@ class RemoteIndex:
         return _Own(calls, salts)
 
 
-def _noted(own: _Own, alignment: Alignment) -> str:
-    """A ticket for a request that was sent in an order chosen elsewhere, kept for its report."""
-    ticket = secrets.token_urlsafe(16)
-    own.tickets.put(id(alignment.request), (alignment.request, ticket))
-    return ticket
-
-
-def _ticket(own: _Own, alignment: Alignment) -> str | None:
-    """The ticket that a request was last sent with."""
-    kept = own.tickets.pop(id(alignment.request))
-    return alignment.ticket if kept is None else kept[1]
+def _to_cover(own: _Own, alignment: Alignment, covering: questions.Covered) -> str | None:
+    """The ticket of a request whose covering can be sent."""
+    return own.tickets.to_cover(alignment) if len(covering.keys) <= MAX_KV_BLOCKS else None
 
 
 def _salt_of(namespace: Namespace) -> _SaltOf:

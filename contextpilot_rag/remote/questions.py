@@ -6,7 +6,7 @@ import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -31,6 +31,7 @@ _ANSWERS: Mapping[type, msgspec.json.Decoder[Any]] = {
         wire.AlignOut,
         wire.SentOut,
         wire.ObserveOut,
+        wire.CoverOut,
         wire.PredictOut,
         wire.NamespaceOut,
         wire.Forgotten,
@@ -128,6 +129,53 @@ def observe(ticket: str, usage: Usage) -> Question[None]:
         _read(body, wire.ObserveOut)
 
     return Question("POST", "/v1/observe", _encoded(wire.ObserveIn(ticket, reported)), read, _nothing)
+
+
+class Covered(Protocol):
+    """Where a prompt's blocks stand: a `Covering`."""
+
+    @property
+    def keys(self) -> tuple[bytes, ...]:
+        """Of its full KV blocks."""
+        ...
+
+    @property
+    def contents(self) -> tuple[bytes, ...]:
+        """Of the same."""
+        ...
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """In tokens, one more than there are blocks."""
+        ...
+
+    @property
+    def tokens(self) -> int:
+        """Of the prompt."""
+        ...
+
+    @property
+    def block_size(self) -> int:
+        """Tokens of a KV block."""
+        ...
+
+
+def cover(ticket: str, covering: Covered, cached_tokens: int | None) -> Question[bool]:
+    """Tell where a prompt's blocks stand; whether that is of use. No request waits for it."""
+    body = wire.CoverIn(
+        ticket,
+        b"".join(covering.keys),
+        b"".join(covering.contents),
+        list(covering.ends),
+        covering.tokens,
+        covering.block_size,
+        None if cached_tokens is None else min(cached_tokens, covering.tokens),
+    )
+
+    def read(answer: bytes) -> bool:
+        return _read(answer, wire.CoverOut).taken
+
+    return Question("POST", "/v1/cover", _encoded(body), read, lambda: False, patient=True)
 
 
 def salt(namespace: Namespace) -> Question[tuple[str | None] | None]:

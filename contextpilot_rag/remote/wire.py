@@ -14,6 +14,8 @@ from ..types import Namespace, OrderBudget
 
 MAX_FIELD = 256  # characters of a namespace's field, a conversation's name, an engine's name, a request's key
 MAX_BLOCK_TOKENS = 100_000_000
+MAX_KV_BLOCKS = 65_536  # of a prompt whose blocks' places are told
+DIGEST = 16  # bytes
 
 Field = Annotated[str, Meta(max_length=MAX_FIELD)]
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_FIELD)]
@@ -196,6 +198,39 @@ class ObserveOut(Struct):
     """Whether this was the first report on the ticket."""
 
     counted: bool
+
+
+class CoverIn(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Where the blocks of an answered prompt stand among the engine's KV blocks.
+
+    The prompt's token ids stay with the client; ``contextpilot_rag.engines.chain`` says how the digests are made.
+    """
+
+    ticket: Ticket
+    keys: Annotated[
+        bytes,
+        Meta(max_length=MAX_KV_BLOCKS * DIGEST, description="16 bytes for each full KV block: chained, with the salt."),
+    ]
+    contents: Annotated[
+        bytes,
+        Meta(max_length=MAX_KV_BLOCKS * DIGEST, description="16 bytes for each of them: its tokens by themselves."),
+    ]
+    ends: Annotated[
+        list[Annotated[int, Meta(ge=0, le=MAX_BLOCK_TOKENS)]],
+        Meta(
+            max_length=65_537,
+            description="For 0, 1, 2, ... blocks in prompt order: tokens that are the same whatever follows them.",
+        ),
+    ]
+    tokens: Annotated[int, Meta(ge=0, le=MAX_BLOCK_TOKENS, description="Of the whole prompt.")]
+    block_size: Annotated[int, Meta(ge=1, le=65_536, description="Tokens of a KV block.")]
+    cached_tokens: Annotated[Count | None, Meta(description="As the engine reported; null: it did not.")] = None
+
+
+class CoverOut(Struct):
+    """Whether it is of use: an engine's events are listened to, and the ticket was not covered before."""
+
+    taken: bool
 
 
 class PredictOut(Struct):

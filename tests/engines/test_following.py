@@ -15,7 +15,7 @@ import weakref
 import pytest
 from openai import OpenAI
 
-from contextpilot_rag import ContextPilot, Engine
+from contextpilot_rag import ContextPilot, Engine, LocalIndex
 from contextpilot_rag.engines import follower as follower_module
 from contextpilot_rag.engines import following as following_module
 from contextpilot_rag.errors import SettingsError
@@ -72,9 +72,9 @@ def test_a_pilot_without_engines_says_so():
         _ = ContextPilot().engines
 
 
-def test_engines_and_an_index_elsewhere_do_not_go_together():
+def test_engines_and_an_index_of_ones_own_do_not_go_together():
     with pytest.raises(SettingsError, match="engines are followed"):
-        ContextPilot("http://127.0.0.1:1", engines=["http://127.0.0.1:2"])
+        ContextPilot(LocalIndex(), engines=["http://127.0.0.1:2"])
 
 
 def test_engines_come_from_the_environment(fake, monkeypatch):

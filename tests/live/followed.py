@@ -11,6 +11,7 @@ import openai
 
 from contextpilot_rag import ContextPilot
 from contextpilot_rag.engines.chain import chain
+from contextpilot_rag.engines.fleet import Fleet
 from contextpilot_rag.engines.status import EngineStatus
 from contextpilot_rag.prompt.prompt import AlignedPrompt
 
@@ -94,7 +95,9 @@ class Followed:
     @property
     def mirror(self) -> Any:
         """Of the engine."""
-        (member,) = self.pilot.engines.fleet._members.values()
+        fleet = self.pilot.engines.fleet
+        assert isinstance(fleet, Fleet)
+        (member,) = fleet._members.values()
         return member.lane._mirror
 
     def _told(self) -> str:
