@@ -232,6 +232,14 @@ def test_ids_that_are_not_the_texts_are_not_matched():
     assert covering([9, *ids, *ids], pieces, SIZE) is None  # two places
 
 
+def test_a_part_too_short_to_be_sure_of_has_no_end_of_its_own():
+    long = tuple(range(100, 120))
+    pieces = [Piece((), (1, 2, 3, 91)), Piece((1, 92), (5, 6, 90, 91)), Piece((2, 92), long)]
+    found = covering([1, 2, 3, 91, 1, 92, 55, 66, 77, 91, 2, 92, *long, 7], pieces, SIZE)
+    assert found is not None
+    assert found.ends == (3, 3, 31)
+
+
 def test_salts_and_sizes():
     prompt = aligned(["Slices count from zero and on.", "Sets have no order whatsoever."])
     tokens = Templated(KINDS["cl100k"])
