@@ -195,6 +195,23 @@ def test_events_wait_for_the_prompt_and_keep_their_order():
         assert len(follower.replayed()) == 2
 
 
+def test_each_request_waits_for_its_own_prompt():
+    with FakeEngine(block_size=8, events=EventOptions(late_clear=True)) as engine, Follower(engine) as follower:
+        first, second = (engine.receive({**user(text + ENGLISH), "max_tokens": 1}) for text in "12")
+        engine.reset()
+        assert follower.replayed() == []
+        engine.prefilled(first)
+        engine.prefilled(first)
+        assert len(follower.replayed()) == 1
+        engine.prefilled(second)
+        assert [event["type"] for _, _, (_, events, _) in follower.replayed() for event in events] == [
+            "BlockStored",
+            "BlockStored",
+        ]
+        engine.chat({**user(ENGLISH), "max_tokens": 1})
+        assert follower.replayed()[2][2][1] == [{"type": "AllBlocksCleared"}]
+
+
 def test_events_are_out_when_the_answer_comes(engine):
     with Follower(engine) as follower:
         for stream in (False, True):
