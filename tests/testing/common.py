@@ -44,3 +44,8 @@ def post(engine, body, path="/v1/chat/completions", method="POST"):
 def chat_body(**fields):
     """A chat request as bytes."""
     return json.dumps({"messages": MESSAGES, **fields}).encode()
+
+
+def user(text):
+    """A chat request of one message."""
+    return {"messages": [{"role": "user", "content": text}]}
