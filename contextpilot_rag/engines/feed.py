@@ -321,8 +321,10 @@ class Feed:
 
     def _hold(self, number: int, batch: Batch | None, *, instead: bool = False) -> None:
         known = self._held.get(number)
-        if number in self._held and not (instead or _later(batch, known)):
-            return
+        if number in self._held and not instead:
+            self.counts.duplicates += 1
+            if not _later(batch, known):
+                return
         self._take(number)
         weight = _weight(batch)
         self._heard = max(self._heard, number)

@@ -178,6 +178,7 @@ class Link:
                 self._trouble("address", f"cannot {doing} {self._address}: {error}")
             return
         self._over("address")
+        self._since = now
         self._live, self._monitor = live, watch
         for socket in (live, watch):
             self._poller.register(socket, zmq.POLLIN)

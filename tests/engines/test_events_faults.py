@@ -168,3 +168,75 @@ def test_without_pyzmq_it_says_what_to_install(sink, monkeypatch):
     listener = EventListener(sink)
     with pytest.raises(MissingPackage, match="pip install"):
         listener.add(Engine("http://a:1", events="tcp://127.0.0.1:1"))
+
+
+def test_an_address_that_is_taken_is_said_and_tried_again(sink, listener):
+    with Publisher(replay=None) as taken, Publisher(replay=None) as other:
+        listener.add(Engine("http://a:1", name="a", events=taken.events, listen=True))
+        listener.add(engine_of(other, "other"))
+        assert until(lambda: sink.times("broken"))
+        assert "cannot listen at" in sink.whys("broken")[0]
+        assert until(lambda: listener.counts("other").in_step)
+        taken.stop()
+        taken.connect = True
+        taken.start()
+        assert until(lambda: ("flowing", "a", 0) in sink.said)
+        assert until(lambda: taken.publish(stored(1)) >= 0 and sink.of("a"))
+    assert sink.times("broken") == 1
+
+
+def test_nobody_connects_to_us(sink, listener, tmp_path):
+    listener.add(Engine("http://a:1", name="a", events=f"ipc://{tmp_path}/events", listen=True))
+    assert until(lambda: sink.times("broken"))
+    assert "no engine has connected" in sink.whys("broken")[0]
+
+
+def test_an_engine_that_connects_to_us_goes_and_another_comes(sink, listener, tmp_path):
+    address = f"ipc://{tmp_path}/events"
+    with Publisher(address, connect=True) as first:
+        listener.add(engine_of(first, listen=True))
+        first.publish(stored(1))
+        assert until(lambda: sink.of("a") == [1])
+        first.stop()
+        with Publisher(address, first.replay, connect=True) as second:
+            second.publish(stored(2))
+            assert until(lambda: sink.of("a") == [2])
+            assert sink.times("lost") == 1
+            assert listener.counts("a").connected
+
+
+def test_what_nobody_thought_of_ends_nothing(sink, listener, monkeypatch, caplog):
+    with Publisher() as publisher, Publisher() as other:
+        listener.add(engine_of(publisher))
+        listener.add(engine_of(other, "other"))
+        publisher.publish(stored(1))
+        assert until(lambda: sink.of("a") == [1] and listener.counts("other").in_step)
+        link = listener._links["a"][0]
+
+        def broken(now):
+            monkeypatch.undo()
+            raise KeyError
+
+        monkeypatch.setattr(link, "_tick", broken)
+        publisher.publish(stored(2))
+        assert until(lambda: sink.times("lost") == 1)
+        assert until(lambda: sink.of("a") == [1, 2])  # from the start
+        other.publish(stored(3))
+        assert until(lambda: sink.of("other") == [3])
+    records = [record for record in caplog.records if "contextpilot" in record.name]
+    assert ["beginning anew" in record.getMessage() for record in records] == [True]
+
+
+def test_two_topics_at_one_address_are_said_and_the_first_is_followed(sink, listener):
+    with Publisher(topic="kv@a") as publisher:
+        listener.add(engine_of(publisher))
+        publisher.publish(stored(1))
+        assert until(lambda: sink.of("a") == [1])
+        publisher.raw(b"", topic=b"kv@b")
+        assert until(lambda: sink.times("broken") == 1)
+        publisher.kept.pop()
+        publisher.number -= 1
+        publisher.publish(stored(2))
+        assert until(lambda: sink.of("a") == [1, 2])
+        assert until(lambda: sink.said[-1] == ("flowing", "a", 0))
+        assert listener.counts("a").other_topics == 1

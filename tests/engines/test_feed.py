@@ -204,3 +204,32 @@ def test_answers_to_an_earlier_replay_are_left_alone():
     assert not feed.replayed(3.0, ask, 3, batch(3))
     assert not feed.replay_over(3.0, ask)
     assert feed.asking == ask + 1
+
+
+def test_an_engine_whose_clock_was_put_back_is_asked_and_goes_on():
+    feed, heard = following(range(3))
+    earlier = Batch((), at=-5.0)
+    heard(feed.live(1.0, 3, earlier))
+    assert heard.numbers == [0, 1, 2]
+    answer(feed, heard, [*((number, batch(number)) for number in range(3)), (3, earlier)])
+    heard(feed.live(1.0, 4, Batch((), at=-4.0)))
+    assert heard.numbers == [0, 1, 2, 3, 4]
+    assert not heard.lost
+
+
+def test_a_clock_put_back_without_replays_loses_all():
+    feed, heard = following(range(3), replay=False)
+    heard(feed.live(1.0, 3, Batch((), at=-5.0)))
+    assert (len(heard.lost), heard.numbers) == (1, [3])
+
+
+def test_without_times_an_unknown_number_is_asked_about():
+    feed, heard = following(range(RECENT + 10), at=False)
+    heard(feed.live(1.0, 0, batch(0, at=False)))
+    assert not heard.lost
+    answer(feed, heard, [(RECENT + 9, batch(RECENT + 9, at=False))])
+    assert not heard.lost
+    heard(feed.live(2.0, 0, batch(0, life=1, at=False)))
+    answer(feed, heard, [(0, batch(0, life=1, at=False))])
+    assert len(heard.lost) == 1
+    assert heard.told == [(0, batch(0, life=1, at=False))]
