@@ -181,7 +181,7 @@ class LocalIndex:
             with share.lock:
                 if expected is None:
                     expected = alignment.predicted_cached_tokens + (share.reports.head or 0)
-                pruned = share.answered(alignment, usage, self._limits)
+                pruned = share.answered(alignment, usage, self._limits, self._now())
                 self._resized(share)
         with self._lock:
             self._counts["observed"] += 1
@@ -340,7 +340,7 @@ class LocalIndex:
 
     def _take(self, alignment: Alignment, share: Share) -> Alignment:
         """Take a request as sent, count it, and make room. The share's lock is held."""
-        alignment = share.sent(alignment, self._limits)
+        alignment = share.sent(alignment, self._limits, self._now())
         with self._lock:
             self._rules[alignment.rule.value] += 1
             self._counts["changed"] += alignment.changed

@@ -10,7 +10,7 @@ ENOUGH = 16  # outcomes before any reach is told from them
 
 # Of what was used longer ago than a miss, so much may have been found for each that was missed, and the miss still
 # stands for all of it.
-CONTRADICTED = 0.25
+CONTRADICTED = 0.1
 # The same beyond a reach; and of all outcomes, so many may be on the wrong side of it, for each on the right one.
 BEYOND_REACH = 0.125
 MIXED = 0.15

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median_low
 
 from ..types import Alignment, Belief, BlockRef, Usage
 from .outcomes import Outcomes
@@ -22,9 +21,12 @@ UNANSWERED = 4_096  # requests whose answers are waited for; the oldest beyond t
 LATEST = 32  # reports that the lengths are taken from
 KV_BLOCK_TOKENS = 16  # where it is not known
 
-# Lengths of blocks are estimates: one is cold only if it begins by this share of what stands before it, and by a KV
-# block, behind the end of what was reported.
+# Lengths of blocks are estimates: one is cold only if it begins by this share of the blocks before it behind the end of
+# what was reported.
 MARGIN = 0.1
+# What is cached of a prompt none of whose blocks was believed is its head only if so much of the blocks' tokens fits
+# behind it: an engine may have been sent the prompt before, and not by way of this index.
+BEHIND_HEAD = 0.8
 # What was used so much longer ago than the learnt reach is still believed, so that a cache that grows is noticed.
 ROOM = 1.2
 
@@ -74,14 +76,19 @@ class Reports:
     @property
     def head(self) -> int | None:
         """Tokens before the first block, in whole KV blocks: what is cached of prompts none of whose blocks are."""
-        return median_low(self._heads) if self._heads else None
+        return min(self._heads, default=None)
 
-    def beside(self, terms: Terms) -> int:
-        """Tokens that a request adds to the cache besides blocks, a KV block that is shared only in part included."""
+    @property
+    def beside(self) -> int:
+        """Tokens that a request adds to the cache besides blocks.
+
+        A KV block that is shared only in part is computed again, and one that is not full is not kept: on average, the
+        one makes up for the other.
+        """
         if not self._beside:
             return 0
         mean = sum(self._beside) // len(self._beside)
-        return max(0, mean - (self.head or 0)) + (terms.kv_block_tokens or 0)
+        return max(0, mean - (self.head or 0))
 
     def capacity(self, terms: Terms) -> int | None:
         """What the tree may hold, and what stands beside it; None: no limit is known."""
@@ -99,19 +106,18 @@ class Reports:
         tokens = self.head + alignment.predicted_cached_tokens
         return tokens - tokens % (terms.kv_block_tokens or 1)
 
-    def sent(self, alignment: Alignment, sequence: Sequence[BlockRef], tree: PrefixTree, terms: Terms) -> Belief:
+    def sent(self, alignment: Alignment, sequence: Sequence[BlockRef], tree: PrefixTree) -> Belief:
         """Take a request as sent, and note what its belief rests on.
 
         Args:
             alignment: of the request.
             sequence: its blocks in prompt order.
             tree: what is believed to be cached.
-            terms: of the index.
         """
         waiting = self._unanswered
         uses = tree.uses(sequence[: alignment.cached_blocks]) if alignment.cached_blocks else ()
         noted = tuple([(end, None if at in waiting else at) for end, at in uses])
-        tree.insert(sequence, self.beside(terms))
+        tree.insert(sequence, self.beside)
         waiting[tree.clock] = None
         if len(waiting) > UNANSWERED:
             waiting.popitem(last=False)
@@ -132,7 +138,8 @@ class Reports:
         if usage.cached_tokens is None:
             return None
         if not belief.uses:
-            if usage.cached_tokens and alignment.order:
+            whole = usage.prompt_tokens
+            if alignment.order and whole and 0 < usage.cached_tokens <= whole - BEHIND_HEAD * tokens:
                 self._heads.append(usage.cached_tokens)
             return None
         if not terms.usage:
@@ -160,7 +167,7 @@ class Reports:
         before, start, found = 0.0, 0, None
         for end, at in uses:
             for place in range(start, end):
-                if head + before >= cached + max(page, MARGIN * before):
+                if head + before >= cached + MARGIN * before:
                     return Verdict(found, at)
                 before += scale * blocks[order[place]].tokens
                 if head + before <= cached + page:

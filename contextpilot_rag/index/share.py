@@ -98,12 +98,15 @@ class Share:
 
     def expire(self, now: float) -> None:
         """Forget what is too old."""
-        if self.ages is not None:
-            until = self.ages.expired(now, self.tree.clock)
-            if until is not None:
-                self.tree.forget_until(until)
+        until = None if self.ages is None else self.ages.expired(now)
+        if until is not None:
+            self.tree.forget_until(until)
 
-    def sent(self, alignment: Alignment, limits: Limits) -> Alignment:
+    def _used(self, now: float) -> None:
+        if self.ages is not None:
+            self.ages.note(now, self.tree.clock)
+
+    def sent(self, alignment: Alignment, limits: Limits, now: float) -> Alignment:
         """Take a request as sent; the alignment with what is expected of it."""
         blocks = alignment.request.blocks
         if self.tail is not None:
@@ -112,10 +115,11 @@ class Share:
         if expected is None:
             expected = self.reports.expected(alignment, limits.terms)
         sequence = [blocks[rank] for rank in alignment.order]
-        belief = self.reports.sent(alignment, sequence, self.tree, limits.terms)
+        belief = self.reports.sent(alignment, sequence, self.tree)
+        self._used(now)
         return replace(alignment, expected_cached_tokens=expected, belief=belief)
 
-    def answered(self, alignment: Alignment, usage: Usage, limits: Limits) -> int | None:
+    def answered(self, alignment: Alignment, usage: Usage, limits: Limits, now: float) -> int | None:
         """Learn from a report, and mark the request's path as used just now.
 
         Returns:
@@ -123,6 +127,7 @@ class Share:
         """
         pruned = self.reports.answered(alignment, usage, self.tree, limits.terms)
         self.tree.touch([alignment.request.blocks[rank] for rank in alignment.order])
+        self._used(now)
         if usage.cached_tokens is not None:
             self.resize(limits)
         return pruned

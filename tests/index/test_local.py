@@ -4,12 +4,15 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from contextpilot_rag import BlockRef, LocalIndex, Namespace, OrderBudget, Request
+from contextpilot_rag import Alignment, BlockRef, LocalIndex, Namespace, OrderBudget, Request, Usage
 from contextpilot_rag.errors import SettingsError
 from contextpilot_rag.index.tail import POLICIES
-from tests.index.conformance import A, B, IndexConformance
+from tests.index.conformance import ACME, OTHER, A, B, C, IndexConformance
 from tests.index.invariants import check
+from tests.strategies import requests
 
 
 class TestLocalIndex(IndexConformance):
@@ -199,3 +202,97 @@ def test_eight_threads_and_one_limit():
         assert all(pool.map(work, range(8)))
     assert index._blocks == held(index) <= 600
     assert index._blocks == sum(share.size for share in index._shares.values())
+
+
+def test_a_prefix_below_one_kv_block_counts_as_none():
+    index = LocalIndex(kv_block_tokens=128)
+    index.align(Request((A, B)))
+    alone = index.align(Request((C, A)))
+    assert (alone.order, alone.cached_blocks, alone.predicted_cached_tokens) == ((0, 1), 0, 0)
+    assert index.predict(Request((A,))) == 0
+    assert index.align(Request((BlockRef("d", 10), B, A))).order == (2, 1, 0)
+
+
+@given(st.lists(requests, max_size=10), requests, st.integers(0, 200))
+def test_kv_blocks_only_take_small_prefixes_away(asked, wanted, least):
+    free, bound = LocalIndex(), LocalIndex(kv_block_tokens=least or None)
+    for blocks in asked:
+        for index in (free, bound):
+            index.sent(Alignment(Request(tuple(blocks)), tuple(range(len(blocks)))))
+    found = free.predict(Request(tuple(wanted)))
+    assert bound.predict(Request(tuple(wanted))) in ({found} if found >= least else {0})
+
+
+def test_the_capacity_can_be_told_later():
+    index = LocalIndex()
+    for block in (A, B, C):
+        index.align(Request((block,)))
+    index.resize(250, 128)
+    assert index.stats().tree_tokens <= 250
+    assert index.align(Request((BlockRef("x", 100), A))).predicted_cached_tokens == 0
+    index.resize(None)
+    for number in range(10):
+        index.align(Request((BlockRef(number, 100),)))
+    assert index.stats().tree_tokens >= 1_000
+
+
+def test_a_later_capacity_holds_for_namespaces_and_tails_of_before_and_after():
+    index = LocalIndex()
+    throughput = OrderBudget("throughput")
+    for number in range(20):
+        index.align(Request((BlockRef(number, 100), A), ACME, throughput))
+    index.resize(500)
+    for number in range(20):
+        index.align(Request((BlockRef(number, 100), A), ACME, throughput))
+        index.align(Request((BlockRef(number, 100), A), OTHER, throughput))
+    for namespace in (ACME, OTHER):
+        share = index._shares[namespace]
+        assert share.tree.tokens <= 500
+        assert share.tree.capacity_tokens == 500
+        assert {shadow.tree.capacity_tokens for shadow in share.tail._shadows.values()} == {500}
+
+
+def test_what_was_not_used_for_its_time_to_live_is_gone():
+    now = 0.0
+    index = LocalIndex(cache_seconds=100, clock=lambda: now)
+    index.align(Request((A, B)))
+    now = 60.0
+    index.align(Request((A, C)))
+    assert index.predict(Request((A, B))) == 200
+    now = 130.0
+    assert index.predict(Request((A, B))) == 100
+    assert index.predict(Request((A, C))) == 200
+    tree = index.tree(Namespace())
+    assert tree is not None
+    assert sorted(tree.paths()) == [["a", "c"]]
+    now = 1_000.0
+    assert index.align(Request((A, C))).predicted_cached_tokens == 0
+
+
+def test_a_time_to_live_needs_a_clock():
+    with pytest.raises(SettingsError, match="clock"):
+        LocalIndex(cache_seconds=1)
+
+
+def test_threads_report_while_the_capacity_changes():
+    index = LocalIndex()
+    blocks = [BlockRef(number, 50) for number in range(40)]
+
+    def work(worker):
+        numbers = random.Random(worker)
+        for step in range(200):
+            alignment = index.align(Request(tuple(numbers.sample(blocks, 6)), Namespace(tenant=str(step % 2))))
+            index.observe(alignment, Usage(330, numbers.choice([0, 100, 300, None]), 5))
+            if step % 20 == 0:
+                index.resize(numbers.choice([None, 1_000, 3_000]), 16)
+                index.follow_usage(step % 40 == 0)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    index.resize(1_000)
+    stats = index.stats()
+    assert stats.observed == 800
+    assert stats.tree_tokens <= 2_000
+    assert index._blocks == sum(share.size for share in index._shares.values()) == stats.tree_blocks
+    for share in index._shares.values():
+        check(share.tree)

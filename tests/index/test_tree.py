@@ -214,6 +214,61 @@ def test_placement_rules_limit_the_prefix(placement, expected):
     assert tree.heaviest_prefix([C, A, B], placement).ranks == expected
 
 
+def test_tells_when_each_part_of_a_path_was_used_last():
+    tree = PrefixTree()
+    tree.insert([A, B, C])
+    tree.insert([A, D])
+    tree.touch([A, B])
+    assert tree.uses([A, B, C]) == [(1, 3), (2, 3), (3, 1)]
+    assert tree.uses([A, D, B]) == [(1, 3), (2, 2)]
+    assert tree.uses([A, B, D]) == [(1, 3), (2, 3)]
+    assert tree.uses([C]) == []
+
+
+def test_what_is_no_block_takes_room_and_goes_by_the_same_clock():
+    tree = PrefixTree(capacity_tokens=300)
+    tree.insert([A], beside=80)
+    tree.insert([B], beside=20)
+    tree.insert([C])  # 320: of what came with a, 20 go, before a
+    assert (tree.tokens, tree.beside) == (220, 80)
+    tree.touch([A])
+    tree.insert([BlockRef("e", 120)])  # 420: the rest of it goes, b with what came with it, but ten tokens
+    assert sorted(tree.paths()) == [["a"], ["c"], ["e"]]
+    assert tree.tokens + tree.beside == 300
+    check(tree)
+
+
+def test_what_is_no_block_costs_bounded_memory():
+    tree = PrefixTree()
+    for number in range(30_000):
+        tree.insert([BlockRef(number % 7, 1)], beside=3)
+    assert tree.beside == 90_000
+    assert len(tree._beside) < 10_000
+
+
+@given(st.lists(requests, max_size=15), st.integers(0, 20), st.integers(0, 20))
+def test_adds_up_what_was_used_between_two_counts(inserted, since, until):
+    tree, last = PrefixTree(), {}
+    for number, sequence in enumerate(inserted, start=1):
+        tree.insert(sequence, beside=2)
+        last.update({tuple(block.key for block in sequence[:end]): number for end in range(1, len(sequence) + 1)})
+    weight = {key: block.tokens for sequence in inserted for block in sequence for key in [block.key]}
+    wanted = sum(weight[start[-1]] for start, at in last.items() if since < at < until)
+    others = 2 * sum(since < number < until for number in range(1, len(inserted) + 1))
+    if all(block.tokens == weight[block.key] for sequence in inserted for block in sequence):
+        assert tree.used_between(since, until) == wanted + others
+
+
+def test_adds_up_from_the_nearer_end_or_by_the_pace():
+    tree = PrefixTree()
+    for number in range(5_000):
+        tree.insert([BlockRef(number, 10)])
+    assert tree.used_between(4_500, 5_001) == 5_000
+    assert tree.used_between(500, 5_001) == 45_000
+    assert tree.used_between(500, 4_901) == 44_000
+    assert tree.used_between(2_500, 5_001) == pytest.approx(25_000, rel=0.01)
+
+
 @given(st.lists(requests, max_size=12), requests, st.integers(1, 200))
 def test_agrees_with_a_naive_cache(inserted, wanted, capacity):
     tree, naive = PrefixTree(capacity), NaiveCache(capacity)
@@ -223,6 +278,10 @@ def test_agrees_with_a_naive_cache(inserted, wanted, capacity):
         check(tree)
     assert tree.tokens == sum(naive.weight.values())
     assert tree.cached_tokens(wanted)[1] == naive.cached(wanted)
+
+
+def last_use(tree, start):
+    return tree.uses([BlockRef(key, 1) for key in start])[-1][1]
 
 
 def starts(tree):
@@ -269,6 +328,27 @@ class TreeMachine(RuleBasedStateMachine):
         assert starts(self.tree) == wanted - gone
         if keys:
             assert self.tree.cached_tokens(sequence)[0] < len(keys)
+
+    @rule(ago=st.integers(0, 40))
+    def forget(self, ago):
+        until = self.tree.clock - ago
+        kept = {start for start in starts(self.tree) if last_use(self.tree, start) > until}
+        before = self.tree.blocks
+        assert self.tree.forget_until(until) == before - self.tree.blocks
+        assert starts(self.tree) == kept
+
+    @rule(capacity=st.integers(1, 400) | st.none())
+    def resize(self, capacity):
+        self.tree.resize(capacity)
+        assert capacity is None or self.tree.tokens + self.tree.beside <= capacity
+        self.tree.resize(250)
+
+    @rule(sequence=requests, beside=st.integers(1, 60))
+    def insert_more(self, sequence, beside):
+        self.tree.insert(sequence, beside)
+        own = sum(block.tokens for block in sequence)
+        assert self.tree.cached_tokens(sequence)[0] == len(sequence)
+        assert self.tree.tokens + self.tree.beside <= max(250, own + beside)
 
     @rule()
     def clear(self):
