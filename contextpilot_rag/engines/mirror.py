@@ -108,6 +108,7 @@ class Mirror:
             if resident is None:
                 return Changes()
             resident.drop()
+            resident.left.clear()
             resident.complete = False
             return self._settled(resident, holder)
 

@@ -166,6 +166,10 @@ class Passages:
         gone: list[tuple[Space, Path]] = []
         back: list[tuple[Space, Path]] = []
         over = {one for one, (_, was) in self._was.items() if not one.there and (was or one in self._went)}
+        for head in [one for one in over if isinstance(one, Head)]:  # no path of a tree, so those behind it tell
+            for first in head.children.values():
+                self._note(head, first)
+                over.add(first)
         for passage, (head, was) in self._was.items():
             if passage in over:
                 path = passage.path()

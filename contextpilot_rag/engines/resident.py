@@ -64,10 +64,9 @@ class Resident:
             self._bound_left()
 
     def drop(self) -> None:
-        """Nothing is there any more, as far as is known."""
+        """Nothing is there any more. (`left` stays: what went before is still known to have gone.)"""
         self.changed.update(self.there)
         self.there.clear()
-        self.left.clear()
         self.strange.clear()
         self.orphans.clear()
         self._shelves.clear()

@@ -80,6 +80,20 @@ def test_absence_alone_is_no_evidence():
     assert mirror.cover("t", None, [A, B], where, ONE, 0) == Changes((("t", (A, B)),), (("t", (A,)),))
 
 
+def test_what_went_is_remembered_when_the_cache_is_cleared_again():
+    mirror, (tokens, where) = Mirror(), simple([A, B])
+    mirror.apply(ONE, [told(tokens), Cleared()])
+    mirror.apply(ONE, [Cleared()])
+    assert mirror.cover("t", None, [A, B], where, ONE, 0).gone == (("t", (A,)),)
+
+
+def test_a_head_that_came_and_went_takes_blocks_without_kv_blocks_of_their_own_along():
+    mirror, tiny = Mirror(), BlockRef("tiny", 2)
+    tokens, where = simple([tiny, A])
+    mirror.cover("t", None, [tiny, A], where)
+    assert mirror.apply(ONE, [told(tokens), Cleared()]).gone == (("t", (tiny,)),)
+
+
 @pytest.mark.parametrize("end", [Mirror.remove, Mirror.lost])
 def test_a_path_is_there_while_any_holder_has_all_of_it(end):
     mirror, (tokens, where) = Mirror(), simple([A, B])
