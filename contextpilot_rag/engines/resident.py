@@ -64,7 +64,7 @@ class Resident:
             self._bound_left()
 
     def drop(self) -> None:
-        """Nothing is there any more. (`left` stays: what went before is still known to have gone.)"""
+        """Nothing is there any more, as far as is known. What went before is still known to have gone."""
         self.changed.update(self.there)
         self.there.clear()
         self.strange.clear()

@@ -9,45 +9,10 @@ import pytest
 
 from contextpilot_rag import BlockRef
 from contextpilot_rag.engines.asked import MAX_ASKED
-from contextpilot_rag.engines.kv import Cleared, Removed, Stored
+from contextpilot_rag.engines.kv import Cleared, Removed
 from contextpilot_rag.engines.mirror import Changes, Mirror
 from contextpilot_rag.engines.passages import MAX_HEADS
-from tests.engines.world import SIZE, Machine, World, covering, ids, prompt
-
-ONE = ("one", 0)
-
-
-def told(tokens, base=0, parent=None, extra="", start=0):
-    """All full KV blocks of some tokens from one on, named by numbers."""
-    count = len(tokens) // SIZE - start
-    return Stored(
-        tuple(range(base + start, base + start + count)),
-        parent,
-        tuple(tokens[start * SIZE : (start + count) * SIZE]),
-        SIZE,
-        (extra, *[""] * (count - 1)) if extra else (),
-    )
-
-
-def keys(paths):
-    return [(space, [block.key for block in path]) for space, path in paths]
-
-
-def block(key, tokens=8):
-    return BlockRef(key, tokens)
-
-
-def simple(blocks, salt=None, head=8, question=9):
-    """Tokens of a prompt of blocks that are two KV blocks each, and where they stand."""
-    tokens, ends = ids("simple head", head), [head]
-    for one in blocks:
-        tokens += ids(("simple", one.key), one.tokens)
-        ends.append(len(tokens))
-    tokens += ids(("simple question", question), 4)
-    return tokens, covering(tokens, tuple(ends), salt)
-
-
-A, B, C = block("a"), block("b"), block("c")
+from tests.engines.world import ONE, SIZE, A, B, C, Machine, World, block, covering, ids, keys, prompt, simple, told
 
 
 def test_the_shortest_path_that_is_gone_and_the_longest_that_is_back():
@@ -155,6 +120,17 @@ def test_of_two_heads_the_one_covered_last_is_expected():
     assert mirror.apply(ONE, [Removed((102,))]).gone == (("t", (A,)),)
 
 
+def test_a_block_whose_tokens_are_others_than_before_is_covered_anew():
+    mirror, (tokens, where) = Mirror(), simple([A, B])
+    mirror.apply(ONE, [told(tokens)])
+    mirror.cover("t", None, [A, B], where)
+    other = covering([*tokens[:12], *ids("other", 4), *tokens[16:]], where.ends)
+    assert mirror.cover("t", None, [A, B], other) == Changes((("t", (A,)),))
+    assert mirror.expected("t", [A, B]) == 12
+    assert mirror.cover("t", None, [A, B], where).back == (("t", (A, B)),)
+    assert mirror.counts().passages == 3
+
+
 def test_heads_are_bounded():
     mirror = Mirror()
     for head in range(4, 4 * 30, 4):
@@ -212,87 +188,6 @@ def test_a_large_event_is_taken_in_parts():
     assert mirror.counts().kv_blocks == 1_003
 
 
-# Who listens late
-
-
-def late(salt=None, cached=True, mirror=None, space="t", question=9, base=0):
-    """A mirror that hears of the end of a prompt only; what to say when it is covered."""
-    mirror = mirror or Mirror()
-    tokens, where = simple([A, B], salt, question=question)
-    mirror.apply(ONE, [told(tokens, base, parent=base + 3, start=4)])
-    return mirror, lambda: mirror.cover(space, salt, [A, B], where, ONE, 16 if cached else None), where
-
-
-@pytest.mark.parametrize("cached", [True, False])
-def test_orphans_find_their_prompt(cached):
-    mirror, cover, where = late("s", cached)
-    assert mirror.counts().orphans == 3
-    assert keys(cover().back) == [("t", ["a", "b"])]
-    counts = mirror.counts()
-    assert (counts.orphans, counts.adopted, counts.kv_blocks, counts.matched) == (0, 1, 7, 1)
-    assert keys(mirror.apply(ONE, [Removed((3,))]).gone) == [("t", ["a"])]
-    assert mirror.resident_tokens(where.keys, SIZE) == 12
-
-
-def test_orphans_that_come_after_their_prompt_was_covered():
-    mirror, (tokens, where) = Mirror(), simple([A, B])
-    mirror.apply(ONE, [])
-    mirror.cover("t", None, [A, B], where)
-    assert keys(mirror.apply(ONE, [told(tokens, parent=3, start=4)]).back) == [("t", ["a", "b"])]
-    assert mirror.counts().matched == 1
-
-
-def test_a_report_that_does_not_fit_keeps_orphans_alone():
-    mirror, _, where = late()
-    mirror.cover("t", None, [A, B], where, ONE, 8)
-    assert (mirror.counts().orphans, mirror.counts().adopted) == (3, 0)
-
-
-def test_equal_tokens_of_two_salts_are_nobodys():
-    mirror = Mirror()
-    tokens, _ = simple([A, B])
-    for salt in ("acme", "other"):
-        mirror.cover(salt, salt, [A, B], simple([A, B], salt)[1], ONE)
-    for base in (0, 100):
-        assert mirror.apply(ONE, [told(tokens, base, parent=base + 3, start=4)]) == Changes()
-    counts = mirror.counts()
-    assert (counts.adopted, counts.kv_blocks, counts.orphans) == (0, 0, 6)
-    assert counts.unclear > 0
-
-
-def test_two_runs_that_fit_are_nobodys():
-    mirror, cover, _ = late("acme")
-    late("other", mirror=mirror, base=100)
-    assert cover().back == (("t", (A,)),), "as it was reported to be cached"
-    assert (mirror.counts().adopted, mirror.counts().unclear) == (0, 1)
-
-
-def test_equal_tokens_of_two_salts_are_told_apart_by_reports():
-    mirror = Mirror()
-    tokens, _ = simple([A, B])
-    acme, other = (simple([A, B], salt)[1] for salt in ("acme", "other"))
-    mirror.cover("acme", "acme", [A, B], acme, ONE, 8)
-    mirror.cover("other", "other", [A, B], other, ONE, 16)
-    changes = mirror.apply(ONE, [told(tokens, parent=3, start=4)])
-    assert keys(changes.back) == [("other", ["a", "b"])]
-    assert mirror.resident_tokens(acme.keys, SIZE) == 8
-    assert keys(mirror.apply(ONE, [told(tokens, 100, parent=101, start=2)]).back) == [("acme", ["a", "b"])]
-
-
-@pytest.mark.parametrize("cached", [True, False])
-def test_an_adoption_that_another_salt_disputes_is_revoked(cached):
-    """The end of acme's prompt came, and other's, who asked the same, was covered first."""
-    mirror, cover, where = late("other", cached, space="other")
-    assert keys(cover().back) == [("other", ["a", "b"])]
-    acme = simple([A, B], "acme")[1]
-    assert keys(mirror.cover("acme", "acme", [A, B], acme, ONE, 16 if cached else None).gone) == (
-        [("other", ["a", "b"])] if cached else [("other", ["a"])]
-    )
-    assert mirror.resident_tokens(where.keys, SIZE) == (16 if cached else 0)
-    assert mirror.resident_tokens(acme.keys, SIZE) == (16 if cached else 0), "what the engine reported itself"
-    assert mirror.counts().revoked == 1
-
-
 # What is known of being in step
 
 
@@ -333,6 +228,15 @@ def test_a_prompt_below_one_kv_block_and_one_without_blocks():
     assert mirror.cover("u", None, [], where, ONE, 0) == Changes()
     assert mirror.expected("u", [A]) == 8
     assert mirror.apply(ONE, [Cleared()]) == Changes()
+
+
+def test_a_report_of_less_is_believed():
+    mirror, (_, where) = Mirror(), simple([A, B])
+    mirror.apply(ONE, [])
+    assert keys(mirror.cover("t", None, [A, B], where, ONE, 24).back) == [("t", ["a", "b"])]
+    _, other = simple([A, B], question="another")
+    assert keys(mirror.cover("t", None, [A, B], other, ONE, 17).gone) == [("t", ["a", "b"])]
+    assert mirror.expected("t", [A, B]) == 16
 
 
 def test_counts_stay_when_an_engine_goes():

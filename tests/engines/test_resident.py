@@ -229,6 +229,27 @@ def test_runs_are_ends_of_prompts():
     assert sorted(orphans.runs([b"1", b"2", *names])) == [(2, 4), (2, 104)]
 
 
+def test_one_that_was_removed_and_came_again_is_where_those_behind_it_are():
+    orphans, shelf = Orphans(100), ("CPU", 1)
+    orphans.add(5, 4, array("Q", (5, 0)), "", shelf)
+    assert orphans.shelf_before(4) == shelf
+    assert not orphans.remove(4, shelf)
+    assert orphans.shelf_before(4) is None
+    orphans.add(4, 3, array("Q", (4, 0)), "", shelf)
+    orphans.take(4)
+    assert orphans.shelf_before(4) == shelf
+
+
+def test_an_orphan_that_was_removed_is_known_to_be_gone_when_there_is_no_room_for_it():
+    orphans, shelf = Orphans(2), ("GPU", 0)
+    for number in (4, 5):
+        orphans.add(number, number - 1, array("Q", (number, 0)), "", shelf)
+    assert orphans.remove(4, shelf)
+    assert len(orphans) == 2
+    orphans.add(9, 8, array("Q", (9, 0)), "", shelf)
+    assert (len(orphans), 4 in orphans, orphans.shelf_before(4), orphans.shelf_before(8)) == (2, False, None, shelf)
+
+
 @given(st.integers(0, 10_000), st.integers(2, 40))
 @settings(max_examples=150, deadline=None)
 def test_in_any_order_the_same_is_there(seed, count):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from contextpilot_rag import BlockRef
 from contextpilot_rag.engines.chain import chain, content
 from contextpilot_rag.engines.covering import Covering
-from contextpilot_rag.engines.kv import Event
+from contextpilot_rag.engines.kv import Event, Stored
 from contextpilot_rag.engines.mirror import Changes, Holder, Mirror
 from contextpilot_rag.index.tree import PrefixTree
 from contextpilot_rag.testing import PagedPrefixCache
@@ -135,3 +135,41 @@ class World:
 def starts(tree: PrefixTree) -> set[tuple[Hashable, ...]]:
     """Every start of a path of a tree."""
     return {tuple(path[:end]) for path in tree.paths() for end in range(1, len(path) + 1)}
+
+
+# Prompts that are easy to follow by hand
+
+ONE = ("one", 0)
+
+
+def told(tokens, base=0, parent=None, extra="", start=0):
+    """All full KV blocks of some tokens from one on, named by numbers."""
+    count = len(tokens) // SIZE - start
+    return Stored(
+        tuple(range(base + start, base + start + count)),
+        parent,
+        tuple(tokens[start * SIZE : (start + count) * SIZE]),
+        SIZE,
+        (extra, *[""] * (count - 1)) if extra else (),
+    )
+
+
+def keys(paths):
+    return [(space, [block.key for block in path]) for space, path in paths]
+
+
+def block(key, tokens=8):
+    return BlockRef(key, tokens)
+
+
+def simple(blocks, salt=None, head=8, question=9):
+    """Tokens of a prompt of blocks that are two KV blocks each, and where they stand."""
+    tokens, ends = ids("simple head", head), [head]
+    for one in blocks:
+        tokens += ids(("simple", one.key), one.tokens)
+        ends.append(len(tokens))
+    tokens += ids(("simple question", question), 4)
+    return tokens, covering(tokens, tuple(ends), salt)
+
+
+A, B, C = block("a"), block("b"), block("c")
