@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from types import SimpleNamespace
 
 from contextpilot_rag import ContextPilot, Usage
 from contextpilot_rag.engines.endpoint import Answer, AsyncEndpoint
@@ -69,18 +68,20 @@ class LateEngine(FakeEngine):
 
     def __init__(self, **options):
         super().__init__(**options)
-        self._computing = []
-        self._cache.serve = lambda *request: self._computing.append(request)
+        self._late = []
+        self._computing = {}
+        self._core.cache.serve = lambda *request: self._late.append(request)
 
-    def answer(self, body):
-        answer = super().answer(body)
-        request = self._computing.pop()
+    def receive(self, body, kind="chat"):
+        answer = super().receive(body, kind)
+        self._computing[answer.number] = self._late.pop()
+        return answer
 
-        def chunks():
-            PagedPrefixCache.serve(self._cache, *request)
-            yield from answer.chunks()
-
-        return SimpleNamespace(stream=answer.stream, wait_seconds=answer.wait_seconds, chunks=chunks)
+    def prefilled(self, answer):
+        request = self._computing.pop(answer.number, None)
+        if request is not None:
+            PagedPrefixCache.serve(self._core.cache, *request)
+        super().prefilled(answer)
 
 
 def together(number):

@@ -295,10 +295,10 @@ class Moody(FakeEngine):
         super().__init__()
         self._rng = rng
 
-    def answer(self, body):
+    def receive(self, body, kind="chat"):
         if self._rng.random() < 0.25:
             self.fail_next(1, self._rng.choice([None, 400, 429, 500, 503]))
-        return super().answer(body)
+        return super().receive(body, kind)
 
 
 async def test_two_hundred_requests_and_an_engine_in_a_bad_mood(tmp_path):
