@@ -24,7 +24,7 @@ from .placement import PlacementRule
 from .search import heaviest, heaviest_within
 
 MAX_VISITED = 10_000
-_MOST_WALKED = 1_000
+_MOST_WALKED = 500
 _SPANS = 512  # what stands beside the nodes is told apart in so many spans of time, or a few times as many
 
 

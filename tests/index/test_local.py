@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextpilot_rag import Alignment, BlockRef, LocalIndex, Namespace, OrderBudget, Request, Usage
+from contextpilot_rag.choosing import chosen_index
 from contextpilot_rag.errors import SettingsError
 from contextpilot_rag.index.tail import POLICIES
+from contextpilot_rag.settings import Settings
 from tests.index.conformance import ACME, OTHER, A, B, C, IndexConformance
 from tests.index.invariants import check
 from tests.strategies import requests
@@ -296,3 +298,13 @@ def test_threads_report_while_the_capacity_changes():
     assert index._blocks == sum(share.size for share in index._shares.values()) == stats.tree_blocks
     for share in index._shares.values():
         check(share.tree)
+
+
+def test_settings_reach_it():
+    settings = Settings(kv_block_tokens=128, cache_seconds=1e-9)
+    index = chosen_index("embedded", settings, {})[1]
+    index.align(Request((A, B)))
+    assert index.predict(Request((A, B))) == 0, "its time to live is over"
+    index = chosen_index("embedded", settings.with_(cache_seconds=None), {})[1]
+    index.align(Request((A, B)))
+    assert [index.predict(Request(blocks)) for blocks in ((A,), (A, B))] == [0, 200]

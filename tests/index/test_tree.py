@@ -263,9 +263,9 @@ def test_adds_up_from_the_nearer_end_or_by_the_pace():
     tree = PrefixTree()
     for number in range(5_000):
         tree.insert([BlockRef(number, 10)])
-    assert tree.used_between(4_500, 5_001) == 5_000
-    assert tree.used_between(500, 5_001) == 45_000
-    assert tree.used_between(500, 4_901) == 44_000
+    assert tree.used_between(4_600, 5_001) == 4_000
+    assert tree.used_between(400, 5_001) == 46_000
+    assert tree.used_between(400, 4_901) == 45_000
     assert tree.used_between(2_500, 5_001) == pytest.approx(25_000, rel=0.01)
 
 
