@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from .checking import parsed
 from .errors import ContextPilotError, MissingPackage, SettingsError
-from .service.settings import PREFIX, SECRETS, ServiceSettings, kinds, option_of
+from .service.settings import PREFIX, REPEATED, SECRETS, ServiceSettings, kinds, option_of
 
 logger = logging.getLogger("contextpilot_rag")
 
@@ -24,10 +24,10 @@ logger = logging.getLogger("contextpilot_rag")
 GROUPS: dict[str, tuple[str, ...]] = {
     "where it listens": ("host", "port"),
     "keys and TLS": ("keys", "tls_certificate", "tls_key"),
+    "engines that it follows": ("engines", "capacity_tokens"),
     "what it keeps": (
         "state",
         "snapshot_seconds",
-        "capacity_tokens",
         "tenant_blocks",
         "tenant_namespaces",
         "history_requests",
@@ -54,12 +54,12 @@ GROUPS: dict[str, tuple[str, ...]] = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options: one for each setting, but for secrets: everybody sees them in a list of processes."""
     parser.usage = (
-        "%(prog)s [--keys FILE] [--host ADDRESS] [--port N] [--state FOLDER] [--capacity-tokens N] [OPTION ...]"
+        "%(prog)s [--keys FILE] [--host ADDRESS] [--port N] [--state FOLDER] [--engine LINE ...] [OPTION ...]"
     )
     parser.description = (
         "Serves one context index to all processes that share an engine. It runs as it is; of the options these matter "
-        "first: --state to outlive a restart, --keys with --host for other machines, and --capacity-tokens to tell it "
-        "the size of the engine's cache."
+        "first: --state to outlive a restart, --keys with --host for other machines, and --engine to keep in step with "
+        "an engine's cache, or else --capacity-tokens to tell it its size."
     )
     parser.epilog = (
         f"Each option can be given as an environment variable, too: {PREFIX}PORT for --port. "
@@ -75,6 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             text = f"{helps.get(name, name)} (default: {_shown(defaults[name])})".replace("%", "%%")
             if kind is bool:
                 group.add_argument(option_of(name), action=argparse.BooleanOptionalAction, default=None, help=text)
+            elif name in REPEATED:
+                text = f"{helps[name]}; this option is given once for each (default: none)".replace("%", "%%")
+                group.add_argument(option_of(name), dest=name, action="append", metavar="LINE", help=text)
             elif get_origin(kind) is Literal:
                 group.add_argument(option_of(name), choices=get_args(kind), help=text)
             else:
@@ -136,7 +139,9 @@ def settings_of(options: argparse.Namespace) -> ServiceSettings:
         value = getattr(options, name, None)
         if value is None:
             continue
-        if isinstance(value, str):
+        if isinstance(value, list):
+            value = "\n".join(value)
+        elif isinstance(value, str):
             value = Path(value) if kind == (Path | None) else parsed(option_of(name), value, kind)
         given[name] = value
     return ServiceSettings.from_env(**given)

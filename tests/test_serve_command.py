@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from contextpilot_rag import cli
+from contextpilot_rag.engines.engine import engines_of
 from contextpilot_rag.errors import SettingsError
 from contextpilot_rag.serve_command import GROUPS, add_arguments, settings_of
-from contextpilot_rag.service.settings import SECRETS, ServiceSettings
+from contextpilot_rag.service.settings import SECRETS, ServiceSettings, option_of
 from tests.service.harness import process
 
 
@@ -51,6 +52,17 @@ def test_options_are_the_settings():
     )  # fmt: skip
 
 
+def test_engines_are_given_one_at_a_time_and_their_keys_are_not_shown(monkeypatch):
+    first, second = "http://a:8000 events=tcp://a:5557 replay=tcp://a:5558", "http://b:8000 api_key=hidden name=b"
+    found = parsed("--engine", first, "--engine", second)
+    assert [engine.name for engine in engines_of(found.engines)] == ["a:8000", "b"]
+    assert "a:8000" in repr(found)
+    assert "hidden" not in repr(found)
+    monkeypatch.setenv("CONTEXTPILOT_SERVE_ENGINES", f"{first}, {second}")
+    assert engines_of(parsed().engines) == engines_of(found.engines)
+    assert engines_of(parsed("--engine", first).engines) == engines_of(first)
+
+
 def test_none_can_be_said(monkeypatch):
     monkeypatch.setenv("CONTEXTPILOT_SERVE_CAPACITY_TOKENS", "5")
     assert parsed().capacity_tokens == 5
@@ -67,7 +79,7 @@ def test_every_setting_but_secrets_is_an_option_with_its_meaning(capsys):
         parsed("--help")
     shown = capsys.readouterr().out
     for setting in fields(ServiceSettings):
-        option = f"--{setting.name.replace('_', '-')} "
+        option = f"{option_of(setting.name)} "
         assert (option in shown.replace(",", " ").replace("]", " ")) == (setting.name not in SECRETS), option
     assert "CONTEXTPILOT_SERVE_SALT_SECRET" in shown
     assert "(default: 8765)" in shown
@@ -81,6 +93,9 @@ def test_every_setting_but_secrets_is_an_option_with_its_meaning(capsys):
         (["--rate", "-1"], "^--rate: '-1' is not a number, 0 or more$"),
         (["--capacity-tokens", "x"], "^--capacity-tokens: 'x' is neither a whole number, 1 or more, nor 'none'$"),
         (["--drain-seconds", "0"], "^--drain-seconds: '0' is not a number above 0$"),
+        (["--engine", "nowhere"], "^--engine: .*'nowhere'"),
+        (["--engine", "http://a:1 event=tcp://a:2"], "^--engine: .*did you mean 'events'"),
+        (["--engine", "http://a:1", "--engine", "http://a:1"], "^--engine: two engines are called 'a:1'"),
         (["--workers", "2"], "one process owns the index"),
         (["--tls-key", "k"], "^--tls-certificate FILE is missing"),
         (["--tls-certificate", "k"], "^--tls-key FILE is missing"),

@@ -88,12 +88,17 @@ class Following:
         if self._stale:
             self._begin_again()
         name = alignment.engine or self._anybody()
-        watching, follower = self._told.watching.get(name), self._followers.get(name)
+        self.reported(name, usage)
+        follower = self._followers.get(name)
+        if follower is not None and messages is not None and alignment.rule is not Rule.CONVERSATION:
+            follower.put(Answered(alignment, messages, salt, usage))
+
+    def reported(self, name: str, usage: Usage | None) -> None:
+        """An engine answered a request, and reported this of it; None: nothing. Returns at once."""
+        watching = self._told.watching.get(name)
         if watching is not None:
             watching.answered(usage, self._fleet.block_size(name))
             self._fleet.level(name, watching.level, watching.why)
-        if follower is not None and messages is not None and alignment.rule is not Rule.CONVERSATION:
-            follower.put(Answered(alignment, messages, salt, usage))
 
     def counts(self, name: str) -> FollowerCounts:
         """What was done to find the tokens of an engine's prompts."""

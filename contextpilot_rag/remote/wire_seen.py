@@ -30,7 +30,31 @@ class EngineOut(Struct):
     seconds_since_report: Annotated[float | None, Meta(description="Null: none yet.")]
 
 
-class EnginesOut(Struct):
-    """The tenant's engines, the busiest first."""
+class FollowedEngineOut(Struct, omit_defaults=True):
+    """One engine that the index is kept in step with. Some of it is for operators only."""
+
+    name: str
+    alive: Annotated[bool, Meta(description="Whether it answers the service.")]
+    level: Annotated[
+        Literal["events", "usage", "model"],
+        Meta(description="What keeps the index in step: its KV-cache events, usage reports, or only its size."),
+    ]
+    kind: str = "unknown"
+    capacity_tokens: int | None = None
+    block_size: Annotated[int | None, Meta(description="Tokens of a KV block.")] = None
+    url: Annotated[str | None, Meta(description="For operators.")] = None
+    why: Annotated[
+        str | None, Meta(description="For operators: why it does not answer, or is not followed by its events.")
+    ] = None
+    events: Annotated[int | None, Meta(description="For operators: events that it told.")] = None
+    lost: Annotated[int | None, Meta(description="For operators: how often all that it had told was dropped.")] = None
+    seconds_since_event: Annotated[float | None, Meta(description="For operators.")] = None
+
+
+class EnginesOut(Struct, omit_defaults=True):
+    """The tenant's engines, the busiest first; and those that the service follows by itself."""
 
     engines: list[EngineOut]
+    followed: Annotated[
+        list[FollowedEngineOut], Meta(description="One pool for all tenants; by the names that the operator gave them.")
+    ] = []

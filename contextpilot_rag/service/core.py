@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from ..identity import cache_salt, secret_salt
@@ -44,10 +44,13 @@ class Service:
         self.settings = settings
         self.sharing: Mapping[str, frozenset[str]] = {}  # corpus: tenants that share it
         self.leaving: list[Callable[[Tenant], None]] = []  # called with a tenant that is no more
+        self.forgetting: list[Callable[[str, str, Namespace | None], None]] = []  # with a pool, and what goes of it
         self._secret = secret
         self._clock = clock
         self._watchers = watchers
         self._leftovers = Leftovers() if leftovers is None else leftovers
+        self._capacity: int | None = settings.capacity_tokens
+        self._kv_block: int | None = None
         self._tenants: dict[str, Tenant] = {}
         self._own: dict[str, Pool] = {}
         self._shared: dict[str, Pool] = {}
@@ -78,14 +81,37 @@ class Service:
             chosen = self.settings
             index = ServedIndex(
                 self._leftovers,
-                chosen.capacity_tokens,
+                self._capacity,
                 chosen.tenant_blocks,
                 chosen.tenant_namespaces,
                 history=chosen.history_requests,
                 max_total_blocks=chosen.tenant_blocks,
+                kv_block_tokens=self._kv_block,
             )
-            pool = pools[name] = Pool(index, partial(self._salt, kind, name), shared=kind != "tenant")
+            index.forgetting = partial(self._tell_forgetting, kind, name)
+            pool = pools[name] = Pool(index, partial(self._salt, kind, name), kind != "tenant", (kind, name))
         return pool
+
+    def known_pool(self, kind: str, name: str) -> Pool | None:
+        """One of them, if it is there."""
+        return (self._own if kind == "tenant" else self._shared).get(name)
+
+    def resize(self, capacity_tokens: int | None, kv_block_tokens: int | None) -> Iterator[None]:
+        """Take over what is known of the engines' caches now, in steps of about a millisecond's work.
+
+        Args:
+            capacity_tokens: for one namespace; None: not known.
+            kv_block_tokens: tokens of a KV block; None: not known.
+        """
+        self._capacity, self._kv_block = capacity_tokens, kv_block_tokens
+        for pool in self.pools().values():
+            yield from pool.index.shrink(capacity_tokens, kv_block_tokens)
+
+    def empty(self) -> Iterator[None]:
+        """Take it that no engine has anything in its cache, a pool at a time."""
+        for pool in self.pools().values():
+            pool.index.empty()
+            yield
 
     def share(self, sharing: Mapping[str, frozenset[str]]) -> None:
         """Let tenants share corpora as told from now on.
@@ -127,6 +153,10 @@ class Service:
         """What is no more shall not be shown, nor stay on disk for long."""
         for watcher in self._watchers:
             watcher.forgot(tenant, namespace)
+
+    def _tell_forgetting(self, kind: str, name: str, namespace: Namespace | None) -> None:
+        for tell in self.forgetting:
+            tell(kind, name, namespace)
 
     def _pool_of(self, tenant: str, namespace: Namespace) -> Pool:
         if namespace.corpus and tenant in self.sharing.get(namespace.corpus, ()):

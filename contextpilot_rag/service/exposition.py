@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .._version import __version__
+from .engine_watch import FollowedFigures
+from .followed_exposition import followed_metrics
 from .metrics import Histogram, Metrics
 from .tally import Tally
 
@@ -82,9 +84,14 @@ async def sizes_of(hub: Hub) -> Sizes:
     return sizes
 
 
+async def followed_of(hub: Hub) -> FollowedFigures:
+    """The engines that a service follows. They are looked at in a thread, as their locks may be held for a moment."""
+    return FollowedFigures() if hub.followed is None else await asyncio.to_thread(hub.followed.figures)
+
+
 async def text(hub: Hub, metrics: Metrics) -> bytes:
     """All metrics, in Prometheus' text format."""
-    collector = Collector(metrics, await sizes_of(hub))
+    collector = Collector(metrics, await sizes_of(hub), await followed_of(hub))
     return await asyncio.to_thread(_generate, collector)
 
 
@@ -103,11 +110,13 @@ class Collector:
     Args:
         metrics: what was counted.
         sizes: what the service holds.
+        followed: engines, and what is known of their caches.
     """
 
-    def __init__(self, metrics: Metrics, sizes: Sizes) -> None:
+    def __init__(self, metrics: Metrics, sizes: Sizes, followed: FollowedFigures | None = None) -> None:
         self._metrics = metrics
         self._sizes = sizes
+        self._followed = followed
         self._outcomes = sorted(metrics.outcomes.items())
         self._tallies = sorted(metrics.tallies.items())
         self._responses = sorted(metrics.responses.items())
@@ -121,6 +130,8 @@ class Collector:
         yield from self._answers()
         yield from self._times()
         yield from self._gauges()
+        if self._followed is not None and self._followed.engines:
+            yield from followed_metrics(self._followed, PREFIX, named=self._metrics.names_engines)
 
     def _requests(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily

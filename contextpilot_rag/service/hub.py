@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from .auth import Caller, Gate
 from .core import Service
+from .engine_watch import EngineWatch
 from .loads import Loads
 from .metrics import Metrics
 from .plan_slots import Slots
@@ -60,6 +61,7 @@ class Hub:
         tracer: spans around operations.
         plans: large batches that are worked on beside the requests.
         snapshots: what is kept on disk; None: nothing.
+        followed: the engines that the index is kept in step with; None: none.
         loads: bytes that each tenant has on their way.
         batches: whose is worked on: one request of one batch at a time, for more would be several slices between two
             requests that came alone.
@@ -74,6 +76,7 @@ class Hub:
     tracer: Tracer | None = None
     plans: Plans | None = None
     snapshots: Snapshots | None = None
+    followed: EngineWatch | None = None
     batches: Slots = field(default_factory=lambda: Slots(1))
     loads: Loads = field(init=False)
 

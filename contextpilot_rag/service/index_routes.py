@@ -15,6 +15,7 @@ _NAMESPACE = wire.NamespaceIn(model="qwen3-8b", corpus="handbook")
 ALIGNMENT = wire.AlignIn(_BLOCKS, _NAMESPACE, key="question-17", engine="engine-a")
 _TICKET = "u5Q0m3yXyJb2y7w3rJbK9A"
 _OBSERVED = wire.ObserveIn(_TICKET, wire.UsageIn(1200, None, 80, prompt_tokens_details=wire.UsageDetailsIn(256)))
+_COVERED = wire.CoverIn(_TICKET, bytes(range(48)), bytes(range(48, 96)), [12, 20, 30, 38], 50, 16, 32)
 ALIGNED = wire.AlignOut(
     ticket=_TICKET,
     order=[1, 0, 2],
@@ -39,6 +40,14 @@ async def _sent(call: Call[wire.SentIn]) -> wire.SentOut:
 
 async def _predict(call: Call[wire.AlignIn]) -> wire.PredictOut:
     return call.tenant.predict(call.body)
+
+
+async def _cover(call: Call[wire.CoverIn]) -> wire.CoverOut:
+    followed = call.hub.followed
+    taken = call.tenant.cover(call.body, None if followed is None else followed.cover)
+    if taken is None:
+        raise NotFound("ticket: not known, or not any more")
+    return taken
 
 
 async def _observe(call: Call[wire.ObserveIn]) -> wire.ObserveOut:
@@ -79,6 +88,17 @@ OPERATIONS = (
         answer=wire.ObserveOut,
         rejections=(Malformed, NotFound, Unusable),
         example=(_OBSERVED, wire.ObserveOut(counted=True)),
+    ),
+    Operation(
+        "POST",
+        "/v1/cover",
+        "Tell where the blocks of an answered prompt stand among the engine's KV blocks, so that its cache events move "
+        "the index. For a service that follows engines; digests only.",
+        _cover,
+        body=wire.CoverIn,
+        answer=wire.CoverOut,
+        rejections=(Malformed, NotFound, Unusable),
+        example=(_COVERED, wire.CoverOut(taken=False)),
     ),
     Operation(
         "POST",

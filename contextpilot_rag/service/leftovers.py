@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..index.local import LocalIndex
@@ -17,6 +18,7 @@ from .turns import ended
 
 _SLICE = 200  # nodes: some 0.2 ms
 _SMALL = 1_000  # entries: freed at once
+_EVICTED = 500  # entries in a step
 
 
 class Leftovers:
@@ -67,11 +69,40 @@ class ServedIndex(LocalIndex):
         leftovers: takes them.
         *args: as `LocalIndex` has them.
         **more: these, too.
+
+    Attributes:
+        forgetting: called with what is to be forgotten, whether it is known here or not.
     """
 
     def __init__(self, leftovers: Leftovers, *args: Any, **more: Any) -> None:  # noqa: ANN401
         super().__init__(*args, **more)
         self._leftovers = leftovers
+        self.forgetting: Callable[[Namespace | None], object] | None = None
+
+    def forget(self, namespace: Namespace | None = None) -> None:
+        """Drop what is known of a namespace, under any head if it names none, or of all."""
+        super().forget(namespace)
+        if self.forgetting is not None:
+            self.forgetting(namespace)
+
+    def empty(self) -> None:
+        """Take it that nothing is cached any more. Nobody asked for it to be forgotten, and it may come back."""
+        super().forget()
+
+    def shrink(self, capacity_tokens: int | None, kv_block_tokens: int | None) -> Iterator[None]:
+        """As `resize`, in steps: in each, the largest trees lose some hundred entries together."""
+        sizes = sorted((size for size in self.namespaces().values()), key=lambda size: -size.tokens)
+        if capacity_tokens is not None and sizes:
+            now, place = sizes[0].tokens, 0
+            while now > capacity_tokens:
+                while place < len(sizes) and sizes[place].tokens >= now:
+                    place += 1
+                each = sum(size.tokens for size in sizes[:place]) // max(1, sum(size.blocks for size in sizes[:place]))
+                now -= max(1, _EVICTED * each // place)
+                self.resize(max(now, capacity_tokens), kv_block_tokens)
+                yield
+        self.resize(capacity_tokens, kv_block_tokens)
+        yield
 
     def _drop(self, namespace: Namespace) -> None:
         tree = self._shares[namespace].tree

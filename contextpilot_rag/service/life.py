@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from ..engines.engine import engines_of
 from .audit import audit
 from .core import Service
+from .engine_watch import EngineWatch
 from .garbage import Garbage
 from .gate import KeyWatch, gate_from
 from .hub import Hub, State
@@ -118,6 +120,11 @@ def assemble(settings: ServiceSettings, *, alone: bool = False) -> Life:
     if settings.state is not None:
         hub.snapshots = Snapshots(service, hub.gate, changes, settings.state, settings.snapshot_seconds, metrics)
         parts.append(hub.snapshots)
+    engines = engines_of(settings.engines)
+    if engines:  # after what brings back old states, which are theirs to correct; and before it is saved again
+        hub.followed = EngineWatch(engines, service, changes.moved)
+        watchers.append(hub.followed)
+        parts.append(hub.followed)
     parts.append(plans)
     parts.append(KeyWatch(hub.gate, service))  # after what brings back old states: of tenants that are no more, perhaps
     return Life(hub, parts)

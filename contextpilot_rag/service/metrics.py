@@ -95,6 +95,7 @@ class Metrics:
         snapshot_failures: how many failed.
         hot: prefixes that save the most.
         tells_tenants: whether labels tell tenants apart.
+        names_engines: whether labels have engines' names.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class Metrics:
         self.snapshot_at: float | None = None
         self.snapshot_failures = 0
         self.tells_tenants = settings.tenant_labels
-        self._named = settings.operator_metrics  # engines' names are their tenants' own; not for everybody to see
+        self.names_engines = settings.operator_metrics  # they are their tenants' own; not for everybody to see
         self._secret = secret
         self._tenant_labels: dict[str, str] = {}
         self._engine_labels: dict[str, dict[str, str]] = {}
@@ -268,7 +269,7 @@ class Metrics:
 
     def _engine_label(self, tenant: str, engine: str | None) -> str:
         """Its name, if that may be seen and there are not too many. A NUL in it would end what Prometheus reads."""
-        if engine is None or not self._named:
+        if engine is None or not self.names_engines:
             return ""
         labels = self._engine_labels.get(tenant)
         if labels is None:

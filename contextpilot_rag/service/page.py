@@ -6,7 +6,7 @@ Everything that clients named is escaped by the template, and cannot run: the pa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +16,7 @@ from .._version import __version__
 from . import shown
 from .chart import HEIGHT, WIDTH, Chart
 from .engine_table import Engine
+from .engine_watch import FollowedFigures
 from .exposition import Sizes
 from .hot import HotPrefix
 from .metrics import Metrics
@@ -52,6 +53,7 @@ class Figures:
         keeps: whether there is a folder for snapshots.
         keyed: whether tenants have names.
         at: now.
+        followed: engines that the index is kept in step with.
     """
 
     summary: Summary
@@ -64,9 +66,19 @@ class Figures:
     keeps: bool
     keyed: bool
     at: datetime
+    followed: FollowedFigures = field(default_factory=FollowedFigures)
 
     @classmethod
-    async def of(cls, metrics: Metrics, sizes: Sizes, at: datetime, *, keeps: bool, keyed: bool) -> Figures:
+    async def of(
+        cls,
+        metrics: Metrics,
+        sizes: Sizes,
+        at: datetime,
+        *,
+        keeps: bool,
+        keyed: bool,
+        followed: FollowedFigures | None = None,
+    ) -> Figures:
         """Those of a service."""
         summary = await Summary.of(metrics.hour.minutes())
         now = metrics.clock()
@@ -84,6 +96,7 @@ class Figures:
             keeps=keeps,
             keyed=keyed,
             at=at,
+            followed=followed or FollowedFigures(),
         )
 
 

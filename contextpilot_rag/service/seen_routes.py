@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime, timezone
 
-from ..remote.wire_seen import EngineOut, EnginesOut
+from ..remote.wire_seen import EngineOut, EnginesOut, FollowedEngineOut
 from . import exposition, page
 from .audit import audit
 from .engine_table import Engine
+from .engine_watch import FollowedEngine
 from .metrics import Metrics
 from .operation import Answer, Call, Operation
 from .problems import Forbidden, NotFound
@@ -23,6 +24,7 @@ async def _page(call: Call[None]) -> Answer:
         datetime.now(timezone.utc),
         keeps=hub.settings.state is not None,
         keyed=hub.settings.keys is not None,
+        followed=await exposition.followed_of(hub),
     )
     return Answer(await asyncio.to_thread(page.render, figures), headers=page.HEADERS, media=page.MEDIA)
 
@@ -42,12 +44,25 @@ async def _engines(call: Call[None]) -> EnginesOut:
     metrics = _metrics(call)
     known = metrics.engines.of(call.caller.tenant)
     now = metrics.clock()
+    followed = await exposition.followed_of(call.hub)
     return EnginesOut(
         sorted(
             (_engine(name, engine, now) for name, engine in known.items()),
             key=lambda engine: (-engine.requests, engine.name or ""),
-        )
+        ),
+        [_followed(engine, operator=call.caller.operator) for engine in followed.engines],
     )
+
+
+def _followed(engine: FollowedEngine, *, operator: bool) -> FollowedEngineOut:
+    found = FollowedEngineOut(
+        engine.name, engine.alive, engine.level, engine.kind, engine.capacity_tokens, engine.block_size
+    )
+    if operator:
+        found.url, found.why = engine.url, engine.why or None
+        found.events, found.lost = engine.counts.events, engine.lost
+        found.seconds_since_event = None if engine.last_event is None else round(engine.last_event, 3)
+    return found
 
 
 def _engine(name: str | None, engine: Engine, now: float) -> EngineOut:
@@ -98,14 +113,15 @@ OPERATIONS = (
     Operation(
         "GET",
         "/v1/engines",
-        "The tenant's engines: what went to them, and what they report.",
+        "The tenant's engines: what went to them, and what they report; and those that the service follows.",
         _engines,
         answer=EnginesOut,
         example=(
             None,
             EnginesOut(
                 [EngineOut("vllm-0", "usage", 1200, 5_400_000, 3_900_000, 310_000, 1180, 0, 5_800_000, 4_000_000,
-                           3_850_000, 0.8)]
+                           3_850_000, 0.8)],
+                [FollowedEngineOut("vllm-0", True, "events", "vllm", 419_280, 16)],
             ),
         ),
     ),

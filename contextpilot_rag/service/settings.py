@@ -11,11 +11,15 @@ from typing import Annotated, Any, Literal, get_type_hints
 from msgspec import Meta
 
 from ..checking import check_known, checked, parsed, warn_of_unknown
+from ..engines.engine import engines_of
 from ..errors import SettingsError
 from ..settings import SERVICE_PREFIX
 
 PREFIX = SERVICE_PREFIX
 SECRETS = frozenset({"salt_secret"})
+REPEATED = {
+    "engines": "engine"
+}  # settings that are given one at a time on a command line, and what each is called there
 
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0, le=10**9)]
@@ -35,7 +39,10 @@ class ServiceSettings:
         salt_secret: what cache salts are derived with. Empty: one is generated, and kept in ``state``.
         tls_certificate: PEM file; with it and ``tls_key`` the service speaks TLS.
         tls_key: PEM file.
-        capacity_tokens: what the engine's cache holds for one namespace, in tokens; None: not known, no limit.
+        engines: that the index is kept in step with: an address each, with ``events=tcp://HOST:PORT`` behind it to be
+            followed by its KV-cache events, and other settings of an engine, such as ``replay=`` and ``name=``. They
+            are one pool, of which clients or a router choose. Several are separated by commas or line ends.
+        capacity_tokens: what the engine's cache holds for one namespace, in tokens; None: as engines say, or no limit.
         tenant_blocks: entries of the index, in all of a tenant's namespaces.
         tenant_namespaces: namespaces of a tenant; the one used longest ago goes.
         history_requests: recent requests of each namespace that "throughput" learns its orders from.
@@ -77,6 +84,7 @@ class ServiceSettings:
     salt_secret: str = ""
     tls_certificate: Path | None = None
     tls_key: Path | None = None
+    engines: str = ""
     capacity_tokens: Positive | None = None
     tenant_blocks: Positive = 1_000_000
     tenant_namespaces: Positive = 1_000
@@ -119,13 +127,17 @@ class ServiceSettings:
             else:
                 value = checked(name, value, kind, secret=name in SECRETS)
             object.__setattr__(self, name, value)
+        try:
+            engines_of(self.engines)
+        except SettingsError as error:
+            raise SettingsError(f"{option_of('engines')}: {error}") from None
         if (self.tls_certificate is None) != (self.tls_key is None):
             missing = "tls_key" if self.tls_key is None else "tls_certificate"
             raise SettingsError(f"{option_of(missing)} FILE is missing: TLS takes a certificate and its key")
 
     def __repr__(self) -> str:
         shown = ((field.name, getattr(self, field.name)) for field in fields(self))
-        inner = ", ".join(f"{name}={('***' if value and name in SECRETS else value)!r}" for name, value in shown)
+        inner = ", ".join(f"{name}={_shown(name, value)}" for name, value in shown)
         return f"ServiceSettings({inner})"
 
     @classmethod
@@ -165,10 +177,18 @@ def kinds() -> dict[str, Any]:
 def option_of(setting: str) -> str:
     """What the command line calls a setting; so do messages about it.
 
-    >>> option_of("tls_key")
-    '--tls-key'
+    >>> option_of("tls_key"), option_of("engines")
+    ('--tls-key', '--engine')
     """
+    if setting in REPEATED:
+        setting = REPEATED[setting]
     return f"--{setting.replace('_', '-')}"
+
+
+def _shown(name: str, value: object) -> str:
+    if name == "engines":  # which may have keys of their own
+        return f"'{', '.join(map(repr, engines_of(str(value))))}'"
+    return repr("***" if value and name in SECRETS else value)
 
 
 def _is_path(kind: object) -> bool:

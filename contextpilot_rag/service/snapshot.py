@@ -51,6 +51,10 @@ class Changes:
         """Something was used."""
         self.any = True
 
+    def moved(self) -> None:
+        """An engine's cache changed, and a tree with it."""
+        self.any = True
+
     def forgot(self, tenant: str, namespace: Namespace | None) -> None:  # noqa: ARG002
         """What was forgotten shall not stay on disk for long."""
         self.any = True

@@ -9,14 +9,16 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from ..engines.usage import usage_of
-from ..index.local import LocalIndex, Size
+from ..index.local import Size
 from ..index.state import TreePart
 from ..prompt.hints import LOCATION_HINT, order_hint
 from ..remote import wire
 from ..types import Alignment, IndexStats, Namespace, Request, Rule, Usage
 from . import rendering
 from .blocks import Distinct, distinct
+from .covers import Cover, check
 from .ledger import Labelled, Ledgers
+from .leftovers import ServedIndex
 from .problems import Conflict, Forbidden, Unusable
 from .settings import ServiceSettings
 from .tickets import Ticket, Tickets, mark_of
@@ -31,11 +33,13 @@ class Pool:
         index: its trees.
         salt: gives the cache salt of a namespace in it.
         shared: several tenants use it.
+        named: its kind and name.
     """
 
-    index: LocalIndex
+    index: ServedIndex
     salt: Callable[[Namespace], str | None]
     shared: bool = False
+    named: tuple[str, str] = ("tenant", "")
 
 
 class Tenant:
@@ -176,6 +180,30 @@ class Tenant:
         for watcher in self._watchers:
             watcher.observed(self.name, ticket.alignment, ticket.engine, usage)
         return wire.ObserveOut(counted=True)
+
+    def cover(self, given: wire.CoverIn, put: Callable[[Cover], bool] | None) -> wire.CoverOut | None:
+        """Take in where the blocks of an answered prompt stand; None: the ticket is not known, or not any more.
+
+        Args:
+            given: by the client.
+            put: has it taken in, later; None: nobody follows engines here.
+
+        Raises:
+            Unusable: it cannot be; nothing was changed.
+        """
+        ticket = self.tickets.get(given.ticket)
+        if ticket is None:
+            return None
+        alignment = ticket.alignment
+        check(given, len(alignment.order))
+        if put is None or ticket.covered or alignment.rule is Rule.CONVERSATION:
+            return wire.CoverOut(taken=False)
+        namespace = alignment.request.namespace
+        pool = self._pool_of(namespace)
+        blocks = tuple([alignment.request.blocks[rank] for rank in alignment.order])
+        space = (*pool.named, namespace)
+        ticket.covered = put(Cover(space, pool.salt(namespace), blocks, given, ticket.engine))
+        return wire.CoverOut(taken=ticket.covered)
 
     def predict(self, given: wire.AlignIn) -> wire.PredictOut:
         """Tokens that would be cached if the request were sent now. Changes nothing.

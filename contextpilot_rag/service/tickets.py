@@ -26,6 +26,7 @@ class Ticket:
         given: `mark_of` the request, where the client chose the ticket, and may send it again.
         answer: what was answered to it.
         observed: whether its usage was reported.
+        covered: whether it was told where its blocks stand in the engine's cache.
         at: when.
     """
 
@@ -34,6 +35,7 @@ class Ticket:
     given: bytes | None = None
     answer: AlignOut | None = None
     observed: bool = False
+    covered: bool = False
     at: float = 0.0
 
     @property

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from contextpilot_rag.engines.events import EventCounts
 from contextpilot_rag.remote import wire
 from contextpilot_rag.service import exposition
+from contextpilot_rag.service.engine_watch import FollowedEngine, FollowedFigures
 from contextpilot_rag.service.metrics import ALIGN
 from contextpilot_rag.service.settings import PREFIX, ServiceSettings, kinds
 from tests.service.harness import serving
@@ -24,7 +26,7 @@ from tests.service.test_metrics import World, parsed
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-FUNCTIONS = {"sum", "rate", "increase", "histogram_quantile", "absent", "by", "or"}
+FUNCTIONS = {"sum", "min", "max", "rate", "increase", "histogram_quantile", "absent", "by", "or"}
 TARGET_LABELS = {"instance", "job"}  # that Prometheus adds
 
 
@@ -40,7 +42,9 @@ def known():
     world.metrics.snapshot_saved(1.0)
     sizes = asyncio.run(exposition.sizes_of(world.hub))
     sizes.plans["running"] = 1
-    raw = exposition._generate(exposition.Collector(world.metrics, sizes))
+    engine = FollowedEngine("e", "http://e", True, "events", "", "vllm", 1, 1, True, EventCounts(), 0, None)
+    figures = FollowedFigures((engine,))
+    raw = exposition._generate(exposition.Collector(world.metrics, sizes, figures))
     found: dict[str, set[str]] = {}
     for name, labels in parsed(raw):
         full = name if name.startswith("process_") else f"contextpilot_{name}"

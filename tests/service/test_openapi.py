@@ -108,7 +108,7 @@ def test_examples_work(service, operation):
     if "requestBody" in entry:
         body = entry["requestBody"]["content"]["application/json"]["examples"]["example"]["value"]
     names = {"namespace": ":qwen3-8b:handbook", "id": "talk"}
-    ticket = body["ticket"] if operation.path == "/v1/observe" else None
+    ticket = body["ticket"] if operation.path in {"/v1/observe", "/v1/cover"} else None
     assert service.ask("POST", "/v1/align", {**EXAMPLE, "ticket": ticket}).status == 200
     if "{plan}" in operation.path:
         batch = next(other for other in TABLE if (other.method, other.path) == ("POST", "/v1/plan")).example[0]
