@@ -19,7 +19,7 @@ from ..types import Alignment, BlockRef, IndexStats, Namespace, OrderBudget, Req
 from .choice import choose
 from .covering import Covering
 from .engine import Engine, EngineFacts, Level
-from .kv import Event
+from .kv import Cleared, Event
 from .lanes import Lane, LaneMirror, Member, size_of_pool
 from .loads import Loads, key_of
 from .mirror import Mirror
@@ -239,7 +239,12 @@ class Fleet:
         """An engine told of its cache."""
         member = self._members.get(name)
         if member is not None:
-            member.lane.change(lambda mirror: mirror.apply((name, rank), events))
+            lane, holder, rest = member.lane, (name, rank), events
+            cleared = [place for place, event in enumerate(events, start=1) if type(event) is Cleared]
+            if cleared and self._alone(member):
+                rest = events[cleared[-1] :]
+                lane.clear(lambda mirror: mirror.apply(holder, events[: cleared[-1]]))
+            lane.change(lambda mirror: mirror.apply(holder, rest))
             with self._lock:
                 member.events += len(events)
                 member.last_event = self._clock()
@@ -254,7 +259,8 @@ class Fleet:
         """
         member = self._members.get(name)
         if member is not None:
-            member.lane.change(lambda mirror: mirror.lost((name, rank)))
+            tell = member.lane.clear if self._alone(member) else member.lane.change
+            tell(lambda mirror: mirror.lost((name, rank)))
             with self._lock:
                 member.lost += 1
                 member.why = member.why or (why if not member.alive else "")
@@ -303,6 +309,10 @@ class Fleet:
             self._loads.note(engine, tokens)
             members[names.index(engine)].requests += 1
         return engine
+
+    def _alone(self, member: Member) -> bool:
+        """Whether a tree stands for one cache, so that what that loses, it loses."""
+        return member.engine.ranks == 1 and (not self._external or len(self._members) == 1)
 
     def _able(self) -> Sequence[Member]:
         """Those that a request can go to; none where somebody else chooses."""

@@ -191,6 +191,13 @@ class Lane:
             self._forget_heads(None)
             self.index.forget()
 
+    def clear(self, tell: Callable[[LaneMirror], Moves]) -> None:
+        """Tell the mirror that nothing is there, so the trees, too: they know prompts that the mirror does not."""
+        with self._lock:
+            self._change(tell)
+            self._forget_heads(None)
+            self.index.forget()
+
     def _forget_heads(self, namespace: Namespace | None) -> None:
         with self._heads_lock:
             for known in [known for known in self._heads if _means(namespace, known)]:

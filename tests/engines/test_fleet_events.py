@@ -79,3 +79,28 @@ def test_forgetting_a_tenant_outlasts_the_engines_events():
     fleet.events("one", 0, [stored(tokens)])
     assert fleet.stats().namespaces == 0
     assert fleet.predict(Request((A, B), space)) == 0
+
+
+def test_what_one_cache_loses_its_tree_loses_also_where_no_tokens_were_known():
+    for tell in (lambda fleet: fleet.events("one", 0, [Cleared()]), lambda fleet: fleet.lost("one", 0, "a gap")):
+        fleet = followed("one")
+        fleet.align(Request((A, B)))
+        tell(fleet)
+        assert fleet.predict(Request((A, B))) == 0
+
+
+def test_what_is_stored_after_all_was_cleared_is_there():
+    fleet = followed("one")
+    alignment = fleet.align(Request((A, B)))
+    tokens, found = covering(alignment)
+    fleet.cover(alignment, None, found, 0)
+    fleet.events("one", 0, [stored(tokens), Cleared(), stored(tokens)])
+    assert fleet.predict(Request((A, B))) == 200
+
+
+def test_of_a_pool_one_cache_loses_only_its_own():
+    fleet = followed("one", "two", routing="external")
+    fleet.align(Request((A, B)))
+    fleet.events("one", 0, [Cleared()])
+    fleet.lost("two", 0, "a gap")
+    assert fleet.predict(Request((A, B))) == 200  # nobody knows who has it
