@@ -117,7 +117,9 @@ def chosen_engines(
         def make(engine: Engine | None) -> LocalIndex:
             own = None if engine is None else engine.capacity_tokens
             capacity = own or settings.capacity_tokens
-            return _embedded(settings, capacity, None if engine is None else engine.block_size)
+            # Of several that somebody else chooses from, one report says little of the others.
+            single = False if engine is None and len(found) > 1 else None
+            return _embedded(settings, capacity, None if engine is None else engine.block_size, single)
 
         fleet = Fleet(found, make, routing=settings.routing)
         return EnginePool(found, fleet, whole), fleet
@@ -132,7 +134,9 @@ def chosen_engines(
     return EnginePool(here, coverer, whole, elsewhere=True), chosen
 
 
-def _embedded(settings: Settings, capacity: int | None, kv_block_tokens: int | None = None) -> LocalIndex:
+def _embedded(
+    settings: Settings, capacity: int | None, kv_block_tokens: int | None = None, single: bool | None = None
+) -> LocalIndex:
     return LocalIndex(
         capacity,
         settings.max_blocks,
@@ -141,6 +145,7 @@ def _embedded(settings: Settings, capacity: int | None, kv_block_tokens: int | N
         kv_block_tokens=kv_block_tokens or settings.kv_block_tokens,
         cache_seconds=settings.cache_seconds,
         clock=time.monotonic,
+        single=single,
     )
 
 

@@ -221,13 +221,7 @@ class Fleet:
                 self._resize()
 
     def level(self, name: str, level: Level, why: str = "") -> None:
-        """How an engine is followed.
-
-        Args:
-            name: of the engine.
-            level: from now on.
-            why: it is not followed by its events.
-        """
+        """How an engine is followed from now on, and why not by its events."""
         member = self._members.get(name)
         if member is None or (member.level, member.level_why) == (level, why):
             return  # told with each answer, so this is the hot path
