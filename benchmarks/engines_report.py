@@ -31,9 +31,10 @@ empty cache and a pilot that knows nothing, and follows the engine by its cache 
 system prompt and chat template included, as the engine reported. *First token*: from sending to the first chunk of the
 stream, in milliseconds. *Of as retrieved*: the mean, as a share of the first line's. *Off by*: how far what the pilot
 had expected was from what was reported, the sum of all differences as a share of the reported tokens; each request
-follows the answer before it at once, and of that one the events and token ids are often still on their way. *Time of the
-pilot*: from the blocks to the order, median, in milliseconds; with a window, for all that wait. With a window, {window}
-requests wait, and the one with the longest cached prefix goes next; what it waits for its turn is not in these times.
+follows the answer before it at once, and of that one the events and token ids are often still on their way. *Time of
+the pilot*: from the blocks to the order, median, in milliseconds; with a window, for all that wait. With a window,
+{window} requests wait, and the one with the longest cached prefix goes next; what it waits for its turn is not in these
+times.
 Rounds begin with another line each time; the median of the rounds is shown, and from where to where they went.
 """
 
