@@ -18,6 +18,7 @@ from .asking import at_once
 from .async_pilot import AsyncContextPilot
 from .conversation import Conversation, TurnPrompt
 from .dedup.marks import shield
+from .dedup.messages import Messages
 from .engines.usage import usage_of
 from .forking import after_fork
 from .index.local import ContextIndex
@@ -140,7 +141,14 @@ class Adapter:
         """As `turn`, awaiting an index that is elsewhere."""
         return await self._async.apart(self.turn, conversation, texts, question)
 
-    def learn(self, sent: str, response: object, *, namespace: Namespace | str | None = None) -> Usage | None:
+    def learn(
+        self,
+        sent: str,
+        response: object,
+        *,
+        namespace: Namespace | str | None = None,
+        messages: Messages | None = None,
+    ) -> Usage | None:
         """Learn from an engine's report on a prompt that somebody else assembled and sent.
 
         In an event loop, an index that is elsewhere is told of it in a thread, and what fails there is only counted.
@@ -150,17 +158,19 @@ class Adapter:
             response: as `ContextPilot.observe` takes it.
             namespace: of the request, where it is known. None: any, but nothing is learnt where the same blocks and
                 question are under way in two.
+            messages: the prompt exactly as the engine was sent it, as plain dicts: where engines are followed, its
+                blocks are looked for in it, whether anything was reported or not. None: it is not known so exactly.
 
         Returns:
             What was reported; None if nothing was, or if no request under way fits the prompt.
         """
         with _FailingOpen(self.failed):
             usage = usage_of(response)
-            prompt = (
-                None if usage is None else self._found(sent, None if namespace is None else namespace_of(namespace))
-            )
-            if prompt is not None and usage is not None:
-                prompt.sent.note((sent,))
+            if usage is None and messages is None:
+                return None
+            prompt = self._found(sent, None if namespace is None else namespace_of(namespace))
+            if prompt is not None:
+                prompt.sent.note((sent,), messages)
                 return self._report(prompt, usage)
         return None
 
@@ -189,7 +199,7 @@ class Adapter:
             return prompt.extra_body
         return self.pilot.extra_body(self.namespace if namespace is None else namespace)
 
-    def report(self, prompt: AlignedPrompt, response: object) -> Usage | None:
+    def report(self, prompt: AlignedPrompt, response: object, messages: Messages | None = None) -> Usage | None:
         """Learn from an engine's report on a prompt of ours, as `ContextPilot.observe`.
 
         In an event loop, an index that is elsewhere is told of it in a thread, and what fails there is only counted.
@@ -197,16 +207,16 @@ class Adapter:
         Args:
             prompt: what `arrange` or `turn` gave.
             response: as `ContextPilot.observe` takes it.
+            messages: as they were sent, where that was not ``prompt.messages()``.
 
         Returns:
             What was reported, or None if nothing was.
         """
-        usage = usage_of(response)
-        return None if usage is None else self._report(prompt, usage)
+        return self._report(prompt, usage_of(response), messages)
 
-    async def areport(self, prompt: AlignedPrompt, response: object) -> Usage | None:
+    async def areport(self, prompt: AlignedPrompt, response: object, messages: Messages | None = None) -> Usage | None:
         """As `report`, awaiting an index that is elsewhere."""
-        return await self._async.observe(prompt, response)
+        return await self._async.observe(prompt, response, messages)
 
     @property
     def failures(self) -> int:
@@ -217,15 +227,15 @@ class Adapter:
         """Count a failure of the framework's side; raise it, if ``on_error="raise"`` was asked for."""
         self.pilot.failed_open(error)
 
-    def _report(self, prompt: AlignedPrompt, usage: Usage) -> Usage | None:
+    def _report(self, prompt: AlignedPrompt, usage: Usage | None, messages: Messages | None = None) -> Usage | None:
         """Let the index know, in a thread where an event loop would have to wait for one that is elsewhere."""
         try:
-            loop = None if at_once(self.pilot.index) else asyncio.get_running_loop()
+            loop = None if usage is None or at_once(self.pilot.index) else asyncio.get_running_loop()
         except RuntimeError:
             loop = None
         if loop is None:
-            return self.pilot.observe(prompt, usage)
-        reporting = loop.run_in_executor(None, self.pilot.observe, prompt, usage)
+            return self.pilot.observe(prompt, usage, messages)
+        reporting = loop.run_in_executor(None, self.pilot.observe, prompt, usage, messages)
         reporting.add_done_callback(lambda done: done.cancelled() or done.exception())  # which was counted
         return usage
 

@@ -328,3 +328,10 @@ async def test_a_salt_that_is_not_told_is_raised_where_it_is_asked_for():
     for kind in (Elsewhere, Awaited):
         with pytest.raises(IndexFailed):
             await AsyncContextPilot(kind(fails=True), on_error="raise").extra_body()
+
+
+def test_nothing_reported_and_nothing_known_leaves_the_request_under_way():
+    adapter = Adapter()
+    adapter.arrange(LONG[:1], "Why?")
+    assert adapter.learn(f"{LONG[0]} Why?", {}) is None
+    assert adapter.learn(f"{LONG[0]} Why?", report(4)) == Usage(1000, 4)

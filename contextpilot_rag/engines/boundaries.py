@@ -113,7 +113,7 @@ def pieces_of(messages: Messages, alignment: Alignment) -> list[TextPiece] | Non
     r"""The parts of a prompt's text: what stands before the first block, and each block. None if they are not there.
 
     In a message of ours the labels say where blocks begin. In others the blocks' texts are looked for, one behind the
-    other in one message, as they are or escaped.
+    other in one message, as they are or escaped, with or without blanks around them.
 
     Args:
         messages: as they were sent; of several that fit, the last counts.
@@ -204,8 +204,9 @@ def _others(text: str, blocks: Iterable[str]) -> list[TextPiece] | None:
     pieces: list[TextPiece] = []
     at = 0
     for block in blocks:
-        places = [(text.find(form, at), form) for form in dict.fromkeys((block, escape(shield(block))))]
-        start, form = min(((place, form) for place, form in places if place >= 0), default=(-1, ""))
+        start, form = _first(text, (block, escape(shield(block))), at)
+        if start < 0 and block.strip():  # some frameworks drop the blanks around a text
+            start, form = _first(text, (block.strip(), escape(shield(block)).strip()), at)
         if start < 0:
             return None
         if not pieces:
@@ -214,6 +215,12 @@ def _others(text: str, blocks: Iterable[str]) -> list[TextPiece] | None:
         pieces.append(TextPiece(text[at:start], form))
         at = start + len(form)
     return pieces
+
+
+def _first(text: str, forms: Iterable[str], at: int) -> tuple[int, str]:
+    """Which of several forms comes first from a place on, and where; -1: none does."""
+    places = [(text.find(form, at), form) for form in forms]
+    return min(((place, form) for place, form in places if place >= 0), default=(-1, ""))
 
 
 def _tokenised(pieces: Sequence[TextPiece], tokens: TokenIds) -> list[Piece]:

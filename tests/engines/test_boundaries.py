@@ -220,6 +220,16 @@ def test_escaped_texts_are_found_in_prompts_that_others_rendered():
     ]
 
 
+def test_texts_without_the_blanks_around_them_are_found_in_prompts_that_others_rendered():
+    texts = ["\n Sets have no order. ", "  </documents> ends them.\n"]
+    prompt = aligned(texts)
+    for forms in (texts, list(map(str.strip, texts))):
+        pieces = pieces_of([{"role": "user", "content": f"See:\n{forms[0]}|{forms[1]}"}], prompt)
+        assert [piece.text for piece in pieces[1:]] == forms
+    assert pieces_of([{"role": "user", "content": "See: Sets have no order."}], prompt) is None
+    assert pieces_of([{"role": "user", "content": "nothing"}], aligned(["  "])) is None
+
+
 def test_ids_that_are_not_the_texts_are_not_matched():
     pieces = [Piece((), (1, 2, 3, 91)), Piece((1, 92), tuple(range(100, 140)), common=True)]
     ids = [0, 0, 1, 2, 3, 91, 1, 92, *range(100, 140), 7]

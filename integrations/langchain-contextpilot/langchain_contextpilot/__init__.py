@@ -11,7 +11,7 @@ from contextpilot_rag.errors import MissingPackage
 
 from .callbacks import ContextPilotCallbackHandler
 from .compressors import ContextPilotCompressor
-from .formatting import format_docs, order_hint
+from .formatting import engine_of, format_docs, order_hint
 from .retrievers import ContextPilotRetriever
 from .turns import sources
 
@@ -23,6 +23,7 @@ __all__ = [
     "ContextPilotCompressor",
     "ContextPilotMiddleware",
     "ContextPilotRetriever",
+    "engine_of",
     "format_docs",
     "order_hint",
     "sources",

@@ -38,6 +38,26 @@ def plain(message: BaseMessage) -> dict[str, Any]:
     return {"role": _role(message), "content": message.content}
 
 
+def all_plain(messages: Sequence[BaseMessage]) -> list[dict[str, Any]] | None:
+    """Messages as OpenAI clients send them, where they are roles and texts and no more; else None.
+
+    Calls of tools and images make tokens that depend on how a model's template writes them.
+
+    >>> all_plain([SystemMessage("Be brief."), HumanMessage("Why?")])
+    [{'role': 'system', 'content': 'Be brief.'}, {'role': 'user', 'content': 'Why?'}]
+    >>> all_plain([HumanMessage([{"type": "image_url", "image_url": "a.png"}])]) is None
+    True
+    """
+    return list(map(plain, messages)) if all(map(_is_plain, messages)) else None
+
+
+def _is_plain(message: BaseMessage) -> bool:
+    content = message.content
+    more = isinstance(message, ToolMessage) or getattr(message, "tool_calls", None)
+    texts = isinstance(content, str) or all(_text_of_part(part) is not None for part in content)
+    return texts and not more and "function_call" not in message.additional_kwargs
+
+
 def head_of(content: Content) -> str:
     """The text that a content begins with: all of it, or its first part."""
     if isinstance(content, str):

@@ -104,6 +104,8 @@ def placed(given: Found, prompt: AlignedPrompt) -> list[Document]:
         }
         if label - 1 in echo:
             mark["echo"] = echo[label - 1]
+        if prompt.engine is not None:
+            mark["engine"] = prompt.engine
         placed.append(_marked(document, mark))
     for place in given.others:
         document = given.documents[place]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from contextpilot_rag import Namespace, Usage
 from contextpilot_rag.adapter import Adapter
+from contextpilot_rag.dedup.messages import Messages
 from contextpilot_rag.engines.usage import usage_of
 from contextpilot_rag.errors import SettingsError
 from contextpilot_rag.forking import after_fork
@@ -20,9 +21,13 @@ from langchain_core.runnables import ensure_config
 
 from ._checking import positive
 from ._config import namespace_in
-from ._messages import text_of
+from ._messages import all_plain, text_of
 from ._piloted import Piloted
 
+_Sent = tuple[str, Messages | None]
+"""A prompt's text; and it exactly as the engine is sent it, where that is known."""
+
+_MORE = ("tools", "functions")
 _GIVE = "give the retrievers or compressors of ours whose requests are to be learnt from"
 
 
@@ -54,7 +59,7 @@ class ContextPilotCallbackHandler(BaseCallbackHandler):
         if not sources:
             raise SettingsError(_GIVE)
         self._sources = sources
-        self._sent: OrderedDict[UUID, tuple[str, Namespace | str | None]] = OrderedDict()
+        self._sent: OrderedDict[UUID, tuple[_Sent, Namespace | str | None]] = OrderedDict()
         self._remember = positive(remember, "remember")
         self._renew_lock()
         after_fork(self, ContextPilotCallbackHandler._renew_lock)
@@ -66,10 +71,15 @@ class ContextPilotCallbackHandler(BaseCallbackHandler):
         *,
         run_id: UUID,
         metadata: dict[str, Any] | None = None,
-        **kwargs: Any,  # noqa: ANN401, ARG002
+        **kwargs: Any,  # noqa: ANN401
     ) -> None:
         """A chat model is asked."""
-        self._note(run_id, metadata, lambda: "\n".join(text_of(message) for row in messages for message in row))
+
+        def sent() -> tuple[str, Messages | None]:
+            text = "\n".join(text_of(message) for row in messages for message in row)
+            return text, all_plain(messages[0]) if len(messages) == 1 and not _has_tools(kwargs) else None
+
+        self._note(run_id, metadata, sent)
 
     def on_llm_start(
         self,
@@ -81,7 +91,7 @@ class ContextPilotCallbackHandler(BaseCallbackHandler):
         **kwargs: Any,  # noqa: ANN401, ARG002
     ) -> None:
         """A model that takes a text is asked."""
-        self._note(run_id, metadata, lambda: "\n".join(prompts))
+        self._note(run_id, metadata, lambda: ("\n".join(prompts), None))
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
         """A model has answered."""
@@ -89,11 +99,11 @@ class ContextPilotCallbackHandler(BaseCallbackHandler):
             noted = self._sent.pop(run_id, None)
         if noted is None:
             return
-        sent, namespace = noted
+        (sent, messages), namespace = noted
         try:
             usage = usage_of(response) or Usage()  # an answer without a report is one that reported nothing
             # A report is one request's: the first that it fits.
-            any(adapter.learn(sent, usage, namespace=namespace) for adapter in self._adapters)
+            any(adapter.learn(sent, usage, namespace=namespace, messages=messages) for adapter in self._adapters)
         except Exception as error:  # noqa: BLE001  an answer is there; it must reach the caller
             self._failed(error)
 
@@ -110,9 +120,9 @@ class ContextPilotCallbackHandler(BaseCallbackHandler):
         """Those in use now: a setting that is changed makes another."""
         return [source.adapter if isinstance(source, Piloted) else source for source in self._sources]
 
-    def _note(self, run_id: UUID, metadata: dict[str, Any] | None, text: Callable[[], str]) -> None:
+    def _note(self, run_id: UUID, metadata: dict[str, Any] | None, asked: Callable[[], _Sent]) -> None:
         try:
-            sent = text(), namespace_in(ensure_config().get("configurable"), metadata)
+            sent = asked(), namespace_in(ensure_config().get("configurable"), metadata)
         except Exception as error:  # noqa: BLE001  the request goes out all the same
             self._failed(error)
             return
@@ -126,6 +136,12 @@ class ContextPilotCallbackHandler(BaseCallbackHandler):
             self._adapters[0].failed(error)
         except Exception:  # noqa: BLE001  counted; LangChain would log it for each request
             return
+
+
+def _has_tools(options: Mapping[str, Any]) -> bool:
+    """Whether a model is given more than messages to make its prompt of."""
+    given = options.get("invocation_params") or {}
+    return any(given.get(name) for name in _MORE)
 
 
 def _check(source: object) -> None:

@@ -1,4 +1,4 @@
-"""format_docs and order_hint: the two texts that an LCEL prompt needs, from the documents alone.
+"""What a chain needs to know, from the documents alone: the two texts of its prompt, and the engine to send it to.
 
 Labels count places in the list that is given. So both are right also if somebody dropped documents from it, and
 documents that we never saw are formatted like all others.
@@ -71,3 +71,20 @@ def order_hint(documents: Sequence[Document], document_prompt: BasePromptTemplat
         return ""
     ranks = [mark.get("rank") for mark in marks]
     return hint_for([rank if type(rank) is int else None for rank in ranks]) or ""
+
+
+def engine_of(documents: Sequence[Document]) -> str | None:
+    """The name of the engine that a prompt with these documents should go to, where the pilot follows several.
+
+    Args:
+        documents: as a retriever or compressor of ours placed them.
+
+    Returns:
+        None if any engine will do: the pilot knows none, somebody else chooses, or the documents are not ours.
+
+    >>> engine_of([Document("Slices.", metadata={"contextpilot": {"rank": 0, "engine": "left"}})])
+    'left'
+    """
+    names = {mark_of(document).get("engine") for document in documents} - {None}
+    name = names.pop() if len(names) == 1 else None
+    return name if isinstance(name, str) else None

@@ -32,7 +32,7 @@ from typing_extensions import NotRequired, Unpack
 
 from ._checking import check_names, positive, prompt_checked, switch, tools_checked
 from ._config import NamespaceLike, named, namespace_in, required
-from ._messages import last_question, plain, text_of, text_of_content
+from ._messages import all_plain, last_question, plain, text_of
 from ._placing import Found, found
 from ._repeats import without_repeats
 from .turns import as_sent, has_documents, mended, note_of_turn, turn_message
@@ -357,7 +357,8 @@ class ContextPilotMiddleware(Base):
         prompt = self._of(request)[1]
         if prompt is None:
             return None
-        prompt.sent.prompt_bytes = 0 if request.tools else _size(request)  # tools are tokens that we don't see
+        sent = [] if request.tools else _all(request)  # tools are tokens that we don't see, and so may a format be
+        prompt.sent.note(map(text_of, sent), all_plain(sent) if sent and not request.response_format else None)
         return prompt, next(filter(None, map(usage_of, _answers(answer))), Usage())  # nothing reported counts
 
 
@@ -392,8 +393,7 @@ def _system(request: ModelRequest[Any]) -> SystemMessage | None:
     return getattr(request, "system_message", None) or (None if text is None else SystemMessage(text))
 
 
-def _size(request: ModelRequest[Any]) -> int:
-    """UTF-8 bytes of a request's messages."""
+def _all(request: ModelRequest[Any]) -> list[BaseMessage]:
+    """The messages that a request's prompt is made of."""
     system = _system(request)
-    messages = [*([] if system is None else [system]), *request.messages]
-    return sum(len(text_of_content(message.content).encode("utf-8", "surrogatepass")) for message in messages)
+    return [*([] if system is None else [system]), *request.messages]

@@ -17,6 +17,7 @@ from contextpilot_rag.retrieval import from_mem0
 from .results import Found
 
 if TYPE_CHECKING:
+    from contextpilot_rag.dedup.messages import Messages
     from contextpilot_rag.prompt.render import Message
 
 
@@ -114,10 +115,14 @@ class MemoryContext:
         """What to pass as ``extra_body`` to the OpenAI client: the namespace's ``cache_salt``, if it has one."""
         return dict(self._body)
 
-    def observe(self, response: object) -> Usage | None:
+    def observe(self, response: object, messages: Messages | None = None) -> Usage | None:
         """Learn from the engine's answer, or the last chunk of a stream, what was cached.
 
         In an event loop, an index that is a service is told of it in a thread, so nobody waits for that.
+
+        Args:
+            response: anything with an OpenAI-style ``usage``.
+            messages: as they were sent, where that was not ``context.messages()``.
 
         Returns:
             What was reported, or None if nothing was.
@@ -127,21 +132,27 @@ class MemoryContext:
         """
         if isinstance(response, str):
             raise InputError("observe takes the engine's response, which holds its usage, not a text")
-        return self._observed(response)
+        return self._observed(response, messages)
 
-    def _observed(self, response: object) -> Usage | None:
-        return usage_of(response) if self.alignment is None else self._adapter.report(self.alignment, response)
+    def _observed(self, response: object, messages: Messages | None) -> Usage | None:
+        if self.alignment is None:
+            return usage_of(response)
+        return self._adapter.report(self.alignment, response, messages)
 
-    def answer(self, response: object) -> Usage | None:
+    def answer(self, response: object, messages: Messages | None = None) -> Usage | None:
         """The model's answer to a turn: its text, its message, or the engine's whole response.
 
         Outside a conversation nothing is kept of it, and of a text nothing is learnt. A turn that is never answered
         counts as never sent.
 
+        Args:
+            response: of the model.
+            messages: as they were sent, where that was not ``context.messages()``.
+
         Raises:
             InputError: in a conversation, something that is no answer, or another turn took this one's place.
         """
-        usage = self._observed(response)
+        usage = None if isinstance(response, str) else self._observed(response, messages)
         if self.conversation is not None:
             turn = self.alignment if isinstance(self.alignment, TurnPrompt) else self._unaligned or None
             self.conversation.answer(response, turn)

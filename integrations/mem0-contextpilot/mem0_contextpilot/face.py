@@ -128,7 +128,8 @@ class MemoryFace:
         """Learn from an engine's report on a prompt that you rendered yourself from what `search` returned.
 
         Args:
-            sent: the messages that were sent, or their text.
+            sent: the messages that were sent, or their text. Only messages are looked for in what followed engines
+                have cached.
             response: the engine's answer, or the last chunk of a stream.
             namespace: of the search (`namespace_for`). None: any; nothing is learnt where two of them fit.
 
@@ -138,15 +139,17 @@ class MemoryFace:
         Raises:
             InputError: no messages or text, or a text in place of the engine's response.
         """
+        messages: Messages | None = None
         if not isinstance(sent, str):
             if not isinstance(sent, list | tuple):
                 raise InputError(
                     f"learn takes what was sent, a text or messages, before the response, not {_kind(sent)}"
                 )
-            sent = "\n".join(map(text_of, checked_messages(sent)))
+            messages = checked_messages(sent)
+            sent = "\n".join(map(text_of, messages))
         if isinstance(response, str | bytes | list | tuple):
             raise InputError(f"learn takes the engine's response, which holds its usage, not {_kind(response)}")
-        return self._adapter.learn(sent, response, namespace=namespace)
+        return self._adapter.learn(sent, response, namespace=namespace, messages=messages)
 
     def _asked(
         self,

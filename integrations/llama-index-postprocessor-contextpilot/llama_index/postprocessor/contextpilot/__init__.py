@@ -3,7 +3,7 @@
 from .base import ContextPilotPostprocessor
 from .chat_engine import ContextPilotChatEngine
 from .modes import CannotProfitWarning, check_response_mode, get_response_synthesizer
-from .nodes import DATE_METADATA, HIDDEN_METADATA
+from .nodes import DATE_METADATA, HIDDEN_METADATA, engine_of
 from .synthesizer import ContextPilotSynthesizer, citations
 from .templates import CONTEXTPILOT_TEXT_QA
 from .usage import UsageHandler, observe_usage
@@ -19,6 +19,7 @@ __all__ = [
     "UsageHandler",
     "check_response_mode",
     "citations",
+    "engine_of",
     "get_response_synthesizer",
     "observe_usage",
 ]

@@ -138,6 +138,8 @@ def outcome(taken: Intake, prompt: AlignedPrompt, annotation: Annotation) -> lis
             mark["duplicates"] = twins
         if label - 1 in prompt.echoed:
             mark["echo"] = 1 + prompt.echoed.index(label - 1)
+        if prompt.engine is not None:
+            mark["engine"] = prompt.engine
         made[places[0]] = _made(taken, places[0], mark)
         if labels:
             showing(made[places[0]].node, labelled(label, block.text))

@@ -117,6 +117,23 @@ def is_trailer(node: BaseNode) -> bool:
     return mark_of(node).get("kind") == "trailer"
 
 
+def engine_of(nodes: Sequence[NodeWithScore]) -> str | None:
+    """The name of the engine that a prompt with these nodes should go to, where the pilot follows several.
+
+    Args:
+        nodes: as our postprocessor returned them.
+
+    Returns:
+        None if any engine will do: the pilot knows none, somebody else chooses, or the nodes are not ours.
+
+    >>> engine_of([NodeWithScore(node=TextNode(text="Slices.", metadata={"contextpilot": {"engine": "left"}}))])
+    'left'
+    """
+    names = {mark_of(node.node).get("engine") for node in nodes} - {None}
+    name = names.pop() if len(names) == 1 else None
+    return name if isinstance(name, str) else None
+
+
 def copied(node: BaseNode, hidden: Sequence[str] | None, told: set[str] | None = None) -> BaseNode:
     """A copy that shares no metadata with the node, shows neither labels nor hidden metadata, and has no mark.
 

@@ -23,6 +23,7 @@ from .arranged import Intake, intake
 from .before import Sent
 from .history import after_cut, as_chat, bare, instructing, record_of, sent_before, stored_question
 from .nodes import marked
+from .sent import as_sent
 from .system import other_system, under
 from .told import TOLD
 
@@ -144,7 +145,9 @@ class Turns:
             # Where somebody else asked in the meantime it no longer waits; the next turn then reads what is stored.
             with suppress(InputError):
                 turn.conversation.answer(turn.answer, turn.prompt)
-            self.adapter.pilot.observe(turn.prompt, turn.raw)
+            sent = as_sent(turn.messages)
+            turn.prompt.sent.messages = None  # what it rendered is not what this llm is sent
+            self.adapter.pilot.observe(turn.prompt, turn.raw, sent)
         except Exception as error:  # noqa: BLE001  fails open: the answer is there, it must reach the user
             self.adapter.failed(error)
 

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 from weakref import ReferenceType, ref
 
 from contextpilot_rag import AsyncContextPilot, ContextPilot
 from contextpilot_rag.adapter import Adapter
+from contextpilot_rag.dedup.messages import Messages
 from contextpilot_rag.errors import SettingsError
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
 from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.instrumentation.events import BaseEvent
 from llama_index.core.instrumentation.events.llm import LLMChatEndEvent, LLMCompletionEndEvent
-from llama_index.core.llms import ChatMessage, TextBlock
 
 from .base import ContextPilotPostprocessor
 from .chat_engine import ContextPilotChatEngine
 from .pilots import adapters_of
+from .sent import all_text, as_sent
 
 _Source = Adapter | ContextPilot
 
@@ -74,18 +75,18 @@ class UsageHandler(BaseEventHandler):
     def handle(self, event: BaseEvent, **_: Any) -> None:  # noqa: ANN401
         """Learn from the end of a call; never raises."""
         if isinstance(event, LLMChatEndEvent) and event.response is not None:
-            self._learn(all_text(event.messages), event.response.raw)
+            self._learn(all_text(event.messages), event.response, as_sent(event.messages))
         elif isinstance(event, LLMCompletionEndEvent):
-            self._learn(event.prompt, event.response.raw)
+            self._learn(event.prompt, event.response)
 
-    def _learn(self, sent: str, raw: object) -> None:
+    def _learn(self, sent: str, response: object, messages: Messages | None = None) -> None:
         """One of them has sent it, at most; where two of one pilot have the same request, it is counted once."""
         learnt: set[int] = set()
         for adapter in self.adapters:
             if id(adapter.pilot) in learnt:
                 continue
             with suppress(Exception):  # an answer is there, and the adapter has counted what failed
-                if adapter.learn(sent, raw) is not None:
+                if adapter.learn(sent, response, messages=messages) is not None:
                     learnt.add(id(adapter.pilot))
 
     def remove(self) -> None:
@@ -160,12 +161,3 @@ def _sources_of(observed: object) -> Iterator[_Source]:
                 f"node_postprocessors, or a pilot, not {type(observed).__name__}"
             )
         yield from own
-
-
-def all_text(messages: Iterable[ChatMessage]) -> str:
-    r"""The text of all messages.
-
-    >>> all_text([ChatMessage("Be brief.", role="system"), ChatMessage("Why?")])
-    'Be brief.\nWhy?'
-    """
-    return "\n".join(block.text for message in messages for block in message.blocks if isinstance(block, TextBlock))
