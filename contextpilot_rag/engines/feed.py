@@ -374,7 +374,7 @@ class Feed:
         if self._connected and self._sure and self._asked is None and self._missing:
             self._need(now, self._heard)
         in_step = self._connected and self._sure and not self._missing
-        in_step = in_step and not (self.last is None and self._asked is not None)
+        in_step = in_step and (self.in_step or self._asked is None)  # a replay under way tells what was, not what is
         if in_step and not self.in_step:
             self._fresh = False
             self._out.append(InStep(self.complete))

@@ -13,7 +13,10 @@ from .status import EngineStatus
 
 
 class Followed(Protocol):
-    """What those who follow engines tell, each from a thread of its own, and what they ask."""
+    """What those who follow engines tell, each from a thread of its own, and what they ask.
+
+    Who has a method ``flowing(name, rank)`` as well is told when a rank's past is told, and what it tells is new.
+    """
 
     def engines(self) -> tuple[EngineStatus, ...]:
         """How each engine stands."""

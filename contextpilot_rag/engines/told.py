@@ -77,6 +77,9 @@ class Told:
 
     def flowing(self, engine: str, rank: int) -> None:
         """A rank's events are complete."""
+        flowing = getattr(self._fleet(), "flowing", None)  # a fleet asks nothing of the past
+        if callable(flowing):
+            flowing(engine, rank)
         if engine in self.watching:
             self.watching[engine].flowing(rank)
             self._say(engine)

@@ -107,11 +107,12 @@ class Service:
         for pool in self.pools().values():
             yield from pool.index.shrink(capacity_tokens, kv_block_tokens)
 
-    def empty(self) -> Iterator[None]:
-        """Take it that no engine has anything in its cache, a pool at a time."""
+    def empty(self) -> Iterator[bool]:
+        """Take it that no engine has anything in its cache, a pool at a time; whether something was known of it."""
         for pool in self.pools().values():
+            known = bool(pool.index.namespaces(1))
             pool.index.empty()
-            yield
+            yield known
 
     def share(self, sharing: Mapping[str, frozenset[str]]) -> None:
         """Let tenants share corpora as told from now on.

@@ -102,7 +102,9 @@ class EngineWatch:
         self._moved = moved
         self._clock = clock
         self._handover = Handover()
-        self.residency = Residency(engines, self._handover, clock, service.settings.capacity_tokens)
+        self.residency = Residency(
+            engines, self._handover, clock, service.settings.capacity_tokens, self._told_everything
+        )
         self._following = Following(self.residency, clock=clock)
         self._covers = Covers(self.residency)
         self._forgetting: Counter[Forgetting] = Counter()
@@ -188,6 +190,9 @@ class EngineWatch:
             time.sleep(0.001)
         return not len(self._handover)
 
+    def _told_everything(self, name: str) -> bool:
+        return self._following.event_counts(name).complete
+
     def _close(self) -> None:
         self._following.close()
         self._covers.stop()
@@ -209,10 +214,13 @@ class EngineWatch:
                     await turns.next()
             while (step := self._handover.next()) is not None:
                 if isinstance(step, Empty):
-                    self._counts["emptied"] += 1
-                    for _ in self._service.empty():
+                    dropped = False
+                    for known in self._service.empty():
+                        dropped = dropped or known
                         await turns.next()
-                    self._moved()
+                    if dropped:
+                        self._counts["emptied"] += 1
+                        self._moved()
                 else:
                     self._take(step)
                 await turns.next()

@@ -34,6 +34,7 @@ class Member:
         last_event: when it told something last.
         told: ranks that told something since they were lost.
         bare: ranks that have nothing in their cache, by what they told.
+        caught: ranks whose past is told: what they tell now happens now.
     """
 
     engine: Engine
@@ -46,6 +47,7 @@ class Member:
     last_event: float | None = None
     told: set[int] = field(default_factory=set)
     bare: set[int] = field(default_factory=set)
+    caught: set[int] = field(default_factory=set)
 
     @property
     def kind(self) -> Kind:
@@ -65,7 +67,7 @@ class Member:
     @property
     def empty(self) -> bool:
         """Whether it is known to have nothing in its cache."""
-        return not self.alive or (bool(self.engine.events) and len(self.bare) == self.engine.ranks)
+        return not self.alive or (bool(self.engine.events) and len(self.bare & self.caught) == self.engine.ranks)
 
 
 class Residency:
@@ -79,6 +81,7 @@ class Residency:
         handover: takes what follows for the trees.
         clock: seconds that never run backwards.
         capacity_tokens: of a namespace's tree, whatever engines say; None: as they say.
+        complete: whether an engine told all that it did since its start.
         mirror: what is in the caches.
     """
 
@@ -88,12 +91,14 @@ class Residency:
         handover: Handover,
         clock: Callable[[], float],
         capacity_tokens: int | None = None,
+        complete: Callable[[str], bool] = lambda _: False,
         mirror: Mirror | None = None,
     ) -> None:
         self.members = {engine.name: Member(engine) for engine in engines}
         self.mirror = Mirror() if mirror is None else mirror
         self._handover = handover
         self._clock = clock
+        self._complete = complete
         self._capacity = capacity_tokens
         self._size: tuple[int | None, int | None] = (capacity_tokens, None)
         # Who tells the mirror something hands over what follows from it before the next one does. It may be held as
@@ -157,6 +162,17 @@ class Residency:
                     member.bare.discard(rank)
                 changes = self.mirror.apply((name, rank), part)
                 self._hand(changes, empty=isinstance(part[-1], Cleared) and self._void(member, rank))
+
+    def flowing(self, name: str, rank: int) -> None:
+        """A rank told its past. What it cleared then may be older than what is believed; what it has now counts."""
+        member = self.members[name]
+        with self._order:
+            if rank in member.caught:
+                return
+            member.caught.add(rank)
+            if rank not in member.told and self._complete(name):
+                member.bare.add(rank)  # it never had anything: it began anew while nobody listened
+            self._hand(Changes(), empty=rank in member.bare and self._all_empty())
 
     def lost(self, name: str, rank: int, why: str) -> None:  # noqa: ARG002  it is logged where it is found
         """Nothing is known of a rank's cache any more. Mostly that is because it began anew."""

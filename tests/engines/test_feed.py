@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from contextpilot_rag.engines.feed import CHECK, HELD, PAUSE, RECENT
+from contextpilot_rag.engines.feed import CHECK, HELD, PAUSE, RECENT, Feed
 from contextpilot_rag.engines.kv import Batch, Stored
-from tests.engines.feeding import answer, batch, following
+from tests.engines.feeding import Heard, answer, batch, following
 
 
 def test_a_gap_is_closed_by_a_replay_and_what_arrived_meanwhile_comes_after_it():
@@ -20,6 +20,23 @@ def test_a_gap_is_closed_by_a_replay_and_what_arrived_meanwhile_comes_after_it()
     assert not heard.lost
     assert heard.in_step == [True, True]
     assert feed.counts.gaps == 1
+
+
+def test_it_is_in_step_when_the_past_is_told_and_not_before():
+    feed, heard = Feed(replay=True), Heard()
+    heard(feed.connected(0.0))
+    ((ask, start),) = heard.asks
+    assert start == 0
+    for number in range(3):
+        heard(feed.replayed(0.0, ask, number, batch(number)))
+        assert not feed.in_step, "what follows may be as old as this"
+    heard(feed.live(0.0, 3, batch(3)))
+    heard(feed.replay_over(0.0, ask))
+    assert (heard.numbers, heard.in_step) == ([0, 1, 2, 3], [True])
+    heard(feed.check(1.0))
+    heard(feed.live(1.0, 4, batch(4)))
+    assert feed.in_step, "a check is no doubt"
+    assert heard.in_step == [True]
 
 
 def test_doubled_messages_and_replays_that_overlap_are_told_once():
