@@ -91,15 +91,15 @@ class ServedIndex(LocalIndex):
 
     def shrink(self, capacity_tokens: int | None, kv_block_tokens: int | None) -> Iterator[None]:
         """As `resize`, in steps: in each, the largest trees lose some hundred entries together."""
-        sizes = sorted((size for size in self.namespaces().values()), key=lambda size: -size.tokens)
+        sizes = list(self.namespaces().values())
         if capacity_tokens is not None and sizes:
-            now, place = sizes[0].tokens, 0
-            while now > capacity_tokens:
-                while place < len(sizes) and sizes[place].tokens >= now:
-                    place += 1
-                each = sum(size.tokens for size in sizes[:place]) // max(1, sum(size.blocks for size in sizes[:place]))
-                now -= max(1, _EVICTED * each // place)
-                self.resize(max(now, capacity_tokens), kv_block_tokens)
+            large = [size for size in sizes if size.tokens > capacity_tokens]
+            now = max(size.tokens for size in sizes)
+            each = sum(size.tokens for size in large) // max(1, sum(size.blocks for size in large))
+            step = max(1, _EVICTED * each // max(1, len(large)))
+            while now - step > capacity_tokens:
+                now -= step
+                self.resize(now, kv_block_tokens)
                 yield
         self.resize(capacity_tokens, kv_block_tokens)
         yield

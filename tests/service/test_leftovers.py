@@ -6,6 +6,7 @@ import asyncio
 import gc
 import random
 import weakref
+from itertools import pairwise
 
 import pytest
 
@@ -91,6 +92,38 @@ async def test_however_it_is_forgotten_others_have_their_turn(leftovers, how):
     assert await freed(leftovers) >= MANY // 200
     service.tenant("acme")
     assert nodes() <= kept + 1
+
+
+@pytest.mark.parametrize("spaces", [1, 7])
+def test_a_smaller_capacity_is_taken_over_in_steps_and_is_the_same_in_the_end(spaces):
+    def filled():
+        index = Service(ServiceSettings()).pool("tenant", "").index
+        chance = random.Random(spaces)
+        for number in range(8_000):
+            space = Namespace(corpus=str(number % spaces))
+            index.restore(space, [BlockRef(chance.randrange(40), 10), BlockRef(number, chance.randrange(5, 50))])
+        return index
+
+    stepwise, at_once = filled(), filled()
+    blocks = [stepwise.stats().tree_blocks]
+    blocks += [stepwise.stats().tree_blocks for _ in stepwise.shrink(2_000, 16)]
+    at_once.resize(2_000, 16)
+    assert stepwise.namespaces() == at_once.namespaces()
+    assert all(size.tokens <= 2_000 for size in stepwise.namespaces().values())
+    assert max(before - after for before, after in pairwise(blocks)) < 1_500
+    assert len(list(stepwise.shrink(2_000, 16))) == len(list(stepwise.shrink(None, None))) == 1
+
+
+def test_what_is_emptied_is_not_forgotten_by_anybody():
+    service, told = Service(ServiceSettings()), []
+    service.forgetting.append(lambda *given: told.append(given))
+    fill(service, "acme", "c", 5)
+    assert list(service.empty()) == [True]
+    assert list(service.empty()) == [False]
+    assert told == []
+    service.tenant("acme").forget(Namespace(corpus="c"))
+    service.drop(["acme"])
+    assert told == [("tenant", "acme", Namespace(corpus="c")), ("tenant", "acme", None)]
 
 
 async def test_small_ones_go_at_once(leftovers):
