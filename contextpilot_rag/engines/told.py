@@ -67,7 +67,7 @@ class Told:
         if fleet is not None:
             fleet.events(engine, rank, events)
         if engine in self.watching:
-            self.watching[engine].event()
+            self.watching[engine].event(len(events))
 
     def lost(self, engine: str, rank: int, why: str) -> None:
         """What was known of a rank's cache is worth nothing any more."""

@@ -10,6 +10,7 @@ from .engine import Engine, Level
 
 _RECENT = 32  # reports that are looked back on
 _ENOUGH = 8  # prompts before it is judged whether their tokens are the engine's
+_AHEAD = 64  # requests that may be told of before they are answered
 _ALIKE = 0.5  # of them at least
 
 NO_EVENTS = (
@@ -47,6 +48,7 @@ class Watching:
         self._since_reported = _RECENT
         self._quiet_since: float | None = None  # when the first request was answered that no event has told of
         self._silent = False
+        self._ahead = 0  # events that no answer was credited with yet
         self._looked_at = self._alike = 0.0
         self._judged = 0, 0
         self._said: str | None = None
@@ -73,12 +75,20 @@ class Watching:
                 new = usage.prompt_tokens - (usage.cached_tokens or 0)
                 # A hit is silent, and so may be a request that fills less than a KV block.
                 if usage.cached_tokens is not None and new >= 2 * (block_size or 512):
-                    self._quiet_since = self._clock()
+                    if self._ahead:  # an engine tells of a prompt before it has answered it
+                        self._ahead -= 1
+                    else:
+                        self._quiet_since = self._clock()
 
-    def event(self) -> None:
-        """The engine told of something."""
+    def event(self, count: int = 1) -> None:
+        """The engine told of something.
+
+        Args:
+            count: of its events.
+        """
         with self._lock:
             self._quiet_since, self._silent = None, False
+            self._ahead = min(_AHEAD, self._ahead + count)
 
     def flowing(self, rank: int) -> None:
         """A rank's events are complete."""
@@ -108,7 +118,7 @@ class Watching:
         with self._lock:
             self._in_step.clear()
             self._broken.clear()
-            self._quiet_since, self._silent, self._said = None, False, None
+            self._quiet_since, self._silent, self._said, self._ahead = None, False, None, 0
             self._since_reported = _RECENT
             self._looked_at = self._alike = 0.0
 

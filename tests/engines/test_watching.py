@@ -96,6 +96,23 @@ def test_silence_after_new_tokens_is_spoken_of(watching, clock):
     assert watching.level == "events"
 
 
+def test_an_engine_that_told_of_prompts_before_it_answered_them_is_not_silent(watching, clock):
+    watching.flowing(0)
+    watching.event(3)
+    for _ in range(3):
+        watching.answered(COLD, 16)
+    clock.now = 100.0
+    assert watching.to_say() is None
+    watching.event(10_000)
+    for _ in range(64):
+        watching.answered(COLD, 16)
+    clock.now = 200.0
+    assert watching.to_say() is None
+    watching.answered(COLD, 16)  # of so many, one must have been told of after all others were answered
+    clock.now = 300.0
+    assert watching.to_say() is not None
+
+
 @pytest.mark.parametrize(
     "usage",
     [None, Usage(), Usage(prompt_tokens=1_000), Usage(prompt_tokens=1_000, cached_tokens=990)],
