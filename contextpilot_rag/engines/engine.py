@@ -139,7 +139,7 @@ def quiet(engine: Engine) -> Engine:
     """The same engine without events: somebody else listens to them.
 
     >>> quiet(Engine("http://a:8000", events="tcp://a:5557", replay="tcp://a:5558"))
-    Engine('http://a:8000', name='a:8000')
+    Engine('http://a:8000/v1', name='a:8000')
     """
     return replace(engine, events="", replay="", topic="", listen=False)
 

@@ -207,7 +207,7 @@ def test_what_a_coverer_knows_of_engines():
     for name in ("a", "b", "nobody"):
         coverer.facts(name, EngineFacts(kind="vllm", block_size=16, capacity_tokens=100))
         coverer.alive(name, name == "a", "it does not answer")
-        coverer.level(name, "usage", "no events here")
+        coverer.level(name, "usage")
     assert [coverer.block_size(name) for name in ("a", "b", "nobody")] == [8, 16, None]
     assert [(one.name, one.alive, one.why, one.level) for one in coverer.engines()] == [
         ("a", True, "", "usage"),
