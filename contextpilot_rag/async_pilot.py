@@ -50,7 +50,7 @@ class AsyncContextPilot:
         self,
         index: str | ContextIndex | None = None,
         *,
-        engines: Iterable[EngineLike] | None = None,
+        engines: Iterable[EngineLike] | EngineLike | None = None,
         namespace: Namespace | str | None = None,
         tokenizer: Tokenizer | CountTokens | None = None,
         settings: Settings | None = None,

@@ -82,7 +82,7 @@ def chosen_index(
 
 
 def chosen_engines(
-    engines: Iterable[EngineLike] | None,
+    engines: Iterable[EngineLike] | EngineLike | None,
     index: object,
     chosen: ContextIndex,
     settings: Settings,

@@ -16,7 +16,6 @@ from .conversation import Conversation, left_out, opened, store_for
 from .deciding import check_batch, plan_within, prepared_batch
 from .dedup.messages import Messages
 from .engines.engine import EngineLike
-from .errors import SettingsError
 from .failing import Failures
 from .identity import block_key, head_of
 from .index.local import ContextIndex
@@ -69,7 +68,7 @@ class ContextPilot:
         self,
         index: str | ContextIndex | None = None,
         *,
-        engines: Iterable[EngineLike] | None = None,
+        engines: Iterable[EngineLike] | EngineLike | None = None,
         namespace: Namespace | str | None = None,
         tokenizer: Tokenizer | CountTokens | None = None,
         settings: Settings | None = None,
@@ -102,10 +101,10 @@ class ContextPilot:
 
     @property
     def engines(self) -> EnginePool:
-        """The engines that requests go to; a pilot that was given none raises `SettingsError`."""
-        if self._pool is None:
-            raise SettingsError("this pilot was given no engines: ContextPilot(engines=[...])")
-        return self._pool
+        """The engines that requests go to; empty for a pilot that was given none."""
+        from .engines.pool import NoEngines  # most pilots know no engines
+
+        return NoEngines() if self._pool is None else self._pool
 
     def route(self, engine: str | None, tokens: int = 0) -> str | None:
         """Which engine a conversation goes on at: the one that it was at, while that lives.

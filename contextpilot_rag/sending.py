@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from .asking import Asker
 from .batch import Plan
 from .engines.endpoint import Answer, AsyncEndpoint
+from .engines.engine import place_of
 from .engines.status import EngineStatus
 from .errors import EngineBrokeOff, EngineError, EngineRefused, EngineUnreachable, SettingsError
 from .prompt.prompt import AlignedPrompt
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     import tenacity
 
     Client = AsyncEndpoint | openai.AsyncOpenAI | str
+
+logger = logging.getLogger("contextpilot_rag")
 
 T = TypeVar("T")
 RETRY_AFTER_MOST = 60.0
@@ -226,8 +230,12 @@ def _teller(asker: Asker) -> Callable[[Alignment], Awaitable[None]]:
 
 def _at(plan: Plan[AlignedPrompt], asker: Asker, endpoint: AsyncEndpoint) -> Plan[AlignedPrompt]:
     """The same plan for the engine that it is sent to, if that is one that is followed."""
-    engines: Iterable[EngineStatus] = getattr(asker.index, "engines", tuple)()
-    name = next((engine.name for engine in engines if engine.url == endpoint.url), None)
+    engines: Sequence[EngineStatus] = getattr(asker.index, "engines", tuple)()
+    place = place_of(endpoint.url) if engines else None
+    name = next((engine.name for engine in engines if place_of(engine.url) == place), None)
+    if name is None and len(engines) > 1 and getattr(asker.index, "chooses", False):
+        logger.warning("a plan is sent to %s, which is none of the engines that are followed", endpoint.url)
+        name = endpoint.url
     if name is None:
         return plan
     return replace(plan, alignments=tuple(replace(prompt, engine=name) for prompt in plan))

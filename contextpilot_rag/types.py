@@ -252,9 +252,10 @@ class IndexStats:
     Tokens are of blocks, by the pilot's own count, except the reported ones: those are of whole prompts, as the engine
     counted. ``predicted_cached_tokens`` over ``block_tokens`` is the hit ratio that the index believes in, and
     ``retrieved_cached_tokens`` over ``block_tokens`` what it believes the retriever's order would have had.
-    ``predicted_of_reported`` is what was expected of the requests whose cached tokens were reported, with what stands
-    before the blocks as far as it is known; ``cold_prefixes`` counts the reports that a believed prefix was gone, and
-    ``pruned_blocks`` the tree's entries that were dropped for it.
+    ``predicted_of_reported`` is what was expected of the requests whose cached tokens were reported, and
+    ``reported_of_expected`` what was reported of these: both only of requests with ``expected_cached_tokens``, so of
+    those where it was known what stands before the blocks. ``cold_prefixes`` counts the reports that a believed prefix
+    was gone, and ``pruned_blocks`` the tree's entries that were dropped for it.
     """
 
     requests: int = 0
@@ -273,11 +274,16 @@ class IndexStats:
     predicted_of_reported: int = 0
     cold_prefixes: int = 0
     pruned_blocks: int = 0
+    reported_of_expected: int = 0
 
     @property
     def calibration(self) -> float | None:
-        """Cached tokens as reported over those that were expected of the same requests; None: none were expected."""
-        return self.reported_cached_tokens / self.predicted_of_reported if self.predicted_of_reported else None
+        """Cached tokens as reported over those that were expected of the same requests; None: none were expected.
+
+        More than 1: more was found than was known when the request was aligned, as of requests that were aligned at
+        the same time and share a prefix, or of questions that begin alike.
+        """
+        return self.reported_of_expected / self.predicted_of_reported if self.predicted_of_reported else None
 
 
 def short(value: object) -> str:

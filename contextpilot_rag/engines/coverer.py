@@ -42,6 +42,7 @@ class _Member:
     alive: bool = True
     why: str = ""
     level: Level = "model"
+    level_why: str = ""
     facts: EngineFacts = field(default_factory=EngineFacts)
 
     def status(self) -> EngineStatus:
@@ -51,7 +52,7 @@ class _Member:
             url=self.engine.url,
             alive=self.alive,
             level=self.level,
-            why=self.why,
+            why=self.why or self.level_why,
             kind=self.facts.kind,
             capacity_tokens=self.engine.capacity_tokens or self.facts.capacity_tokens,
             block_size=self.engine.block_size or self.facts.block_size,
@@ -133,11 +134,11 @@ class Coverer:
         if member is not None:
             member.facts = facts
 
-    def level(self, name: str, level: Level, why: str = "") -> None:  # noqa: ARG002  events are not awaited here
-        """How an engine is followed from here."""
+    def level(self, name: str, level: Level, why: str = "") -> None:
+        """How an engine is followed from here: why its prompts are not told of, if so."""
         member = self._members.get(name)
         if member is not None:
-            member.level = level
+            member.level, member.level_why = level, why
 
     def cover(self, alignment: Alignment, salt: str | None, covering: Covering, cached_tokens: int | None) -> None:  # noqa: ARG002
         """Tell the index; it knows the salt. One that is gone is left alone."""

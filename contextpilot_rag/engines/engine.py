@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
+from ipaddress import ip_address
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-import msgspec
-
-from ..checking import check_known
+from ..checking import check_known, parsed
 from ..errors import SettingsError
 from ..types import short
 from .endpoint import api_url
@@ -17,11 +17,17 @@ from .endpoint import api_url
 Kind = Literal["vllm", "sglang", "llama.cpp", "unknown"]
 Level = Literal["model", "usage", "events"]
 _TRANSPORTS = ("tcp", "ipc")
+_METHOD = re.compile(r"/(v1/.+|(chat/)?completions|responses|embeddings|models|tokenize|health|metrics)$")
+_BETWEEN = re.compile(r"[\n;]|,(?=\s*(?:https?://|$))")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
     """An engine: one vLLM, SGLang or llama.cpp process (or several data-parallel ranks of one) with its cache.
+
+    Where the address that vLLM was given for its events is a tcp one without a "*", vLLM connects to it, and somebody
+    has to be there: then give ``listen=True``. Any other, ipc among them, it binds itself.
 
     Args:
         url: its address, http(s)://HOST:PORT, with or without /v1.
@@ -29,8 +35,7 @@ class Engine:
         events: where it publishes KV-cache events: tcp://HOST:PORT or ipc:///PATH. Empty: it is not listened to.
         replay: where it replays them. Empty: what is missed is lost, and then all that was known of its cache.
         topic: of the events; empty: whatever it is.
-        listen: the engine connects to ``events``, so that this side has to bind it: as vLLM does for an address without
-            a "*".
+        listen: the engine connects to ``events``, so that this side has to bind it.
         ranks: data-parallel ranks; rank r publishes and replays on the given ports + r.
         model: that it serves; None: the first that it lists.
         capacity_tokens: what its cache holds; None: as it says itself.
@@ -57,7 +62,12 @@ class Engine:
     api_key: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "url", api_url(self.url))
+        url = api_url(self.url)
+        if _METHOD.search(urlsplit(url).path):
+            raise SettingsError(
+                f"an engine is given as http://HOST:PORT, with or without /v1, and nothing behind: {short(self.url)}"
+            )
+        object.__setattr__(self, "url", url)
         for name in ("name", "events", "replay", "topic", "api_key"):
             if not isinstance(getattr(self, name), str):
                 raise SettingsError(f"an engine's {name} must be str, not {type(getattr(self, name)).__name__}")
@@ -107,17 +117,14 @@ def engine_of(given: EngineLike) -> Engine:
     values = dict(part.partition("=")[::2] for part in rest)
     check_known(values, [one.name for one in fields(Engine)][1:])
     kinds = {"listen": bool, "ranks": int, "capacity_tokens": int, "block_size": int}
-    try:
-        converted: dict[str, Any] = {
-            name: msgspec.convert(value, kinds.get(name, str), strict=False) for name, value in values.items()
-        }
-    except msgspec.ValidationError as error:
-        raise SettingsError(f"engine {url}: {error}") from None
+    converted: dict[str, Any] = {
+        name: parsed(f"engine {url}, {name}", value, kinds.get(name, str)) for name, value in values.items()
+    }
     return Engine(url, **converted)
 
 
-def engines_of(given: Iterable[EngineLike] | str) -> tuple[Engine, ...]:
-    """Engines, each once; a text has one a line, or separated by commas.
+def engines_of(given: Iterable[EngineLike] | EngineLike) -> tuple[Engine, ...]:
+    """Engines, each once; a text has one a line, or separated by ";", or by commas in front of the next address.
 
     Raises:
         SettingsError: one is none, or two have the same name.
@@ -126,7 +133,11 @@ def engines_of(given: Iterable[EngineLike] | str) -> tuple[Engine, ...]:
     ['a:8000', 'b:8000']
     """
     if isinstance(given, str):
-        given = [line for line in given.replace(",", "\n").split("\n") if line.strip()]
+        given = [line for line in _BETWEEN.split(given) if line.strip()]
+    elif isinstance(given, Engine):
+        given = [given]
+    elif not isinstance(given, Iterable):
+        raise SettingsError(f"engines are Engines or their addresses, not {short(given)}")
     engines = tuple(engine_of(one) for one in given)
     names = [engine.name for engine in engines]
     twice = {name for name in names if names.count(name) > 1}
@@ -142,6 +153,22 @@ def quiet(engine: Engine) -> Engine:
     Engine('http://a:8000/v1', name='a:8000')
     """
     return replace(engine, events="", replay="", topic="", listen=False)
+
+
+def place_of(url: str) -> tuple[str, str, int | None, str]:
+    """Where an address leads, however it is written.
+
+    >>> place_of("http://localhost:80/v1/") == place_of("http://127.0.0.1")
+    True
+    """
+    parts = urlsplit(api_url(url))
+    host = (parts.hostname or "").rstrip(".")
+    try:
+        address = ip_address(host)
+        here = address.is_loopback or address.is_unspecified
+    except ValueError:
+        here = host == "localhost"
+    return parts.scheme, "localhost" if here else host, parts.port or _DEFAULT_PORTS.get(parts.scheme), parts.path
 
 
 @dataclass(frozen=True, slots=True)

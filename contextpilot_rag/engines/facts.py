@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from ..errors import EngineError
+from ..errors import EngineError, EngineRefused
 from .engine import Engine, EngineFacts
 from .http import EngineHttp
 from .tokenizing import listed_model
@@ -17,6 +17,7 @@ FACTS_SECONDS = 5.0
 HEALTH_SECONDS = 2.0
 MOST_BYTES = 16 * 2**20  # of one answer; an engine with many models and ranks has some megabytes of metrics
 _LONGEST_LINE = 65_536
+_GUARDED = frozenset({401, 403, 404, 405})
 _HIGHEST = 2**53
 
 Labels = Mapping[str, str]
@@ -29,14 +30,40 @@ _ESCAPED = re.compile(r"\\(.)")
 
 def healthy(engine: Engine, seconds: float = HEALTH_SECONDS) -> bool:
     """Whether an engine says that it is well, within so many seconds. Never raises."""
+    return not ailment(engine, seconds)
+
+
+def ailment(engine: Engine, seconds: float = HEALTH_SECONDS) -> str:
+    """Why an engine does not seem to be well; empty: it does. Never raises.
+
+    A proxy may pass only what begins with /v1, or guard the rest: then any answer to ``/v1/models`` will do, but that
+    there is no such thing, or that something is broken behind it.
+
+    Args:
+        engine: which.
+        seconds: that each answer may take.
+    """
     http = EngineHttp(engine, seconds, MOST_BYTES)
     try:
         http.get("/health")
-    except EngineError:
-        return False
+    except EngineRefused as error:
+        if error.status not in _GUARDED:
+            return str(error)
+    except EngineError as error:
+        return str(error)
+    else:
+        return ""
     finally:
         http.close()
-    return True
+    try:
+        http.get("/v1/models")
+    except EngineRefused as error:
+        return "" if error.status is None or (error.status < 500 and error.status != 404) else str(error)
+    except EngineError as error:
+        return str(error)
+    finally:
+        http.close()
+    return ""
 
 
 def read_facts(engine: Engine, seconds: float = FACTS_SECONDS) -> EngineFacts:

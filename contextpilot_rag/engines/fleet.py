@@ -15,15 +15,15 @@ from ..errors import SettingsError
 from ..forking import after_fork
 from ..index.local import LocalIndex
 from ..index.tree import PrefixTree
-from ..types import Alignment, BlockRef, IndexStats, Namespace, OrderBudget, Request, Usage, short
+from ..types import Alignment, IndexStats, Namespace, OrderBudget, Request, Usage, short
 from .choice import choose
 from .covering import Covering
 from .engine import Engine, EngineFacts, Level
 from .kv import Cleared, Event
-from .lanes import Lane, LaneMirror, Member, size_of_pool
+from .lanes import Lane, LaneMirror, Member, expecting, ordered, size_of_pool
 from .loads import Loads, key_of
 from .mirror import Mirror
-from .status import EngineStatus, added_up
+from .status import EngineStatus, added_up, of_pool
 
 
 class Fleet:
@@ -74,15 +74,20 @@ class Fleet:
         for engine in engines:
             self._join(engine, late=False)
 
+    @property
+    def chooses(self) -> bool:
+        """Whether requests are told where to go."""
+        return not self._external
+
     def align(self, request: Request) -> Alignment:
         """Choose an engine and an order for the request, and take it as sent there."""
         members = self._able()
         if not members:
-            return self._expecting(self._pool.index.align(request), self._member_of_pool(), self._pool)
+            return expecting(self._pool.index.align(request), self._living(), self._pool)
         member = self._chosen(members, request)
         alignment = replace(member.lane.index.align(request), engine=member.engine.name)
         self._take(member, alignment)
-        return self._expecting(alignment, member, member.lane)
+        return expecting(alignment, [member], member.lane)
 
     def predict(self, request: Request) -> int:
         """Tokens of the request that would be cached if it were sent now, where most of it is."""
@@ -92,12 +97,15 @@ class Fleet:
     def sent(self, alignment: Alignment) -> None:
         """Take a request as sent in an order that was not chosen here.
 
-        Without an ``engine``, where `align` would have sent it; it is better to ask `route` and say so.
+        Without an ``engine``, where `align` would have sent it; it is better to ask `route` and say so. What goes to
+        another engine than these is nothing to them.
         """
         members = self._able()
         member = self._members.get(alignment.engine or "")
         if not members:
             self._pool.index.sent(alignment)
+            return
+        if member is None and alignment.engine is not None:
             return
         if member is None:
             request = alignment.request
@@ -121,8 +129,9 @@ class Fleet:
         member.lane.index.observe(alignment if known or self._external else replace(alignment, belief=None), usage)
         with self._lock:
             member.observed += 1
+            member.reported += usage.cached_tokens or 0
             if usage.cached_tokens is not None and alignment.expected_cached_tokens is not None:
-                member.reported += usage.cached_tokens
+                member.reported_of_expected += usage.cached_tokens
                 member.expected += alignment.expected_cached_tokens
 
     def forget(self, namespace: Namespace | None = None) -> None:
@@ -271,13 +280,13 @@ class Fleet:
         member = self._members.get(alignment.engine or "")
         holder = (member.engine.name, 0) if member is not None and member.engine.ranks == 1 else None
         lane = self._pool if self._external or member is None else member.lane
-        lane.cover(alignment.request.namespace, salt, _ordered(alignment), covering, holder, cached_tokens)
+        lane.cover(alignment.request.namespace, salt, ordered(alignment), covering, holder, cached_tokens)
 
     def failed(self, alignment: Alignment) -> None:
         """A request did not get through: the engine has not computed its prompt, and will not."""
         member, _ = self._done(alignment)
         lane = self._pool if member is None else member.lane
-        path = _ordered(alignment)
+        path = ordered(alignment)
         if alignment.cached_blocks < len(path):  # what was cached before it still is
             new = path[: alignment.cached_blocks + 1]
             lane.index.prune(alignment.request.namespace, [block.key for block in new])
@@ -310,8 +319,9 @@ class Fleet:
 
     def _able(self) -> Sequence[Member]:
         """Those that a request can go to; none where somebody else chooses."""
-        if self._external:
-            return ()
+        return () if self._external else self._living()
+
+    def _living(self) -> Sequence[Member]:
         members = tuple(self._members.values())
         return tuple(member for member in members if member.alive) or members
 
@@ -347,18 +357,6 @@ class Fleet:
             went = self._loads.give_back(key_of(alignment.request), alignment.engine)
         return self._members.get(alignment.engine or went or ""), went is not None
 
-    def _expecting(self, alignment: Alignment, member: Member | None, lane: Lane) -> Alignment:
-        """With what the mirror expects to be reported, where it is in step."""
-        if member is None or member.level != "events":
-            return alignment
-        expected = lane.expected(alignment.request.namespace, _ordered(alignment))
-        return alignment if expected is None else replace(alignment, expected_cached_tokens=expected)
-
-    def _member_of_pool(self) -> Member | None:
-        """The pool's only engine: where there are several, nobody knows what the one will report that is chosen."""
-        members = list(self._members.values())
-        return members[0] if len(members) == 1 else None
-
     def _join(self, engine: Engine, *, late: bool) -> None:
         with self._changing:
             if engine.name in self._members:
@@ -383,13 +381,10 @@ class Fleet:
     def _status(self, member: Member) -> EngineStatus:
         stats = member.lane.index.stats()
         with self._lock:
-            return member.status(stats, self._loads.outstanding(member.engine.name), self._clock())
+            status = member.status(stats, self._loads.outstanding(member.engine.name), self._clock())
+        return of_pool(status, stats) if self._external else status
 
     def _renew(self) -> None:
         """In a forked child. The requests that are on their way are the parent's."""
         self._lock, self._changing = threading.Lock(), threading.Lock()
         self._loads.clear()
-
-
-def _ordered(alignment: Alignment) -> list[BlockRef]:
-    return [alignment.request.blocks[rank] for rank in alignment.order]

@@ -18,8 +18,9 @@ from ..types import Alignment, Usage
 from .boundaries import covering_of
 from .covering import Covering
 from .engine import Engine, EngineFacts
-from .facts import healthy, read_facts
+from .facts import ailment, read_facts
 from .tokenizing import TokenIds
+from .watching import Uncovered
 
 logger = logging.getLogger("contextpilot_rag")
 
@@ -35,13 +36,13 @@ class Answered:
 
     Args:
         alignment: of its blocks.
-        messages: as they were sent.
+        messages: as they were sent; None: they are not known.
         salt: its cache salt.
         usage: what was reported, or None.
     """
 
     alignment: Alignment
-    messages: Sequence[Mapping[str, Any]]
+    messages: Sequence[Mapping[str, Any]] | None
     salt: str | None
     usage: Usage | None
 
@@ -61,17 +62,23 @@ class Told(Protocol):
         """Where a prompt's blocks stand among the engine's KV blocks."""
         ...
 
+    def covered(self, name: str, why_not: Uncovered | None = None, detail: str = "") -> None:
+        """Whether a prompt could be covered, and why not."""
+        ...
+
 
 @dataclass(slots=True)
 class FollowerCounts:
     """What a follower did.
 
     Args:
-        covered: prompts whose tokens were worked out.
-        unlike: of those, how many had another number of tokens than the engine reported.
+        covered: prompts whose blocks were found among the engine's KV blocks.
+        unlike: prompts that had another number of tokens than the engine reported.
         unread: prompts whose blocks were not found in their tokens.
         dropped: prompts that waited too long, or came while the engine was gone.
         failed: questions about tokens that the engine did not answer.
+        size: prompts that came while the size of the KV blocks was not known.
+        messages: prompts whose messages nobody told.
     """
 
     covered: int = 0
@@ -79,6 +86,13 @@ class FollowerCounts:
     unread: int = 0
     dropped: int = 0
     failed: int = 0
+    size: int = 0
+    messages: int = 0
+
+    @property
+    def uncovered(self) -> int:
+        """Prompts of which it is not known where they stand, for any reason."""
+        return self.unlike + self.unread + self.dropped + self.failed + self.size + self.messages
 
 
 class Follower:
@@ -114,8 +128,11 @@ class Follower:
         self._changed = threading.Condition()
         self._stopped = False
         self._busy = False
+        self._lost = 0  # those that waited too long, of which nobody was told yet
         self._alive = True
         self._failures = self._checks = 0
+        self._checked = clock()
+        self._hurry = False
         self._said = False
         self._thread = threading.Thread(target=self._run, name=f"contextpilot {engine.name}", daemon=True)
 
@@ -141,6 +158,13 @@ class Follower:
             if len(self._waiting) > MOST_WAITING:
                 self._waiting.popleft()
                 self.counts.dropped += 1
+                self._lost += 1
+            self._changed.notify_all()
+
+    def check_soon(self) -> None:
+        """Ask at once whether it is there; a request to it failed. Returns at once."""
+        with self._changed:
+            self._hurry = True
             self._changed.notify_all()
 
     def drained(self, timeout: float) -> bool:
@@ -152,10 +176,13 @@ class Follower:
         check_at = self._clock()
         while self._wanted():
             now = self._clock()
+            if self._hurry:
+                self._hurry, check_at = False, min(check_at, self._checked + SOON)
             if now >= check_at:
                 check_at = now + self._guarded(self._check, CHECK_SECONDS)
+                self._checked = self._clock()
             with self._changed:
-                if not self._waiting and not self._stopped:
+                if not self._waiting and not self._stopped and not self._hurry:
                     self._changed.wait(max(0.0, check_at - self._clock()))
                 if self._stopped:
                     return
@@ -179,11 +206,12 @@ class Follower:
 
     def _check(self) -> float:
         """Ask whether it is there; gives the seconds until the next time."""
-        if not healthy(self.engine):
+        ails = ailment(self.engine)
+        if ails:
             self._failures += 1
             if self._failures == 2 or (self._failures > 2 and self._alive):
                 self._alive = False
-                self._told.alive(self.engine.name, False, "it does not answer")
+                self._told.alive(self.engine.name, False, f"it does not answer: {ails}")
             return SOON if self._failures < 2 else CHECK_SECONDS / 2
         back = not self._alive
         self._failures, self._alive = 0, True
@@ -196,21 +224,35 @@ class Follower:
         return CHECK_SECONDS
 
     def _cover(self, answered: Answered) -> None:
-        size = self._block_size()
-        if size is None or self._tokens is None or not self._alive:
-            self.counts.dropped += 1
+        with self._changed:
+            lost, self._lost = self._lost, 0
+        for _ in range(lost):
+            self._told.covered(self.engine.name, "dropped")
+        if not self._alive:
+            self.counts.dropped += 1  # it is said already that it is gone
             return
-        usage = answered.usage
+        detail = ""
         try:
-            found = covering_of(answered.messages, answered.alignment, self._tokens, size, answered.salt)
-        except EngineError:
-            self.counts.failed += 1
-            return
+            why_not = self._not_covered(answered)
+        except EngineError as error:
+            why_not, detail = "failed", str(error)
+        if why_not is None:
+            self.counts.covered += 1
+        else:
+            setattr(self.counts, why_not, getattr(self.counts, why_not) + 1)
+        self._told.covered(self.engine.name, why_not, detail)
+
+    def _not_covered(self, answered: Answered) -> Uncovered | None:
+        """Find a prompt's blocks, and tell of them; why they are not found."""
+        size, usage = self._block_size(), answered.usage
+        if answered.messages is None:
+            return "messages"
+        if size is None or self._tokens is None:
+            return "size"
+        found = covering_of(answered.messages, answered.alignment, self._tokens, size, answered.salt)
         if found is None:
-            self.counts.unread += 1
-            return
+            return "unread"
         if usage is not None and usage.prompt_tokens not in {None, found.tokens}:
-            self.counts.unlike += 1  # tools, or a template's settings: these are not the tokens that were sent
-            return
-        self.counts.covered += 1
+            return "unlike"  # tools, or a template's settings: these are not the tokens that were sent
         self._told.cover(answered.alignment, answered.salt, found, None if usage is None else usage.cached_tokens)
+        return None

@@ -21,6 +21,7 @@ from .told import Told
 from .watching import Watching
 
 PATIENCE = 10.0
+CLOSED = "closed: nobody follows it any more"
 
 
 class Following:
@@ -62,7 +63,7 @@ class Following:
         """Follow it no longer."""
         with self._lock:
             self._engines.pop(name, None)
-            self._told.watching.pop(name, None)
+            self._told.forget(name)
             follower = self._followers.pop(name, None)
             listener = self._listener
         if follower is not None:
@@ -81,7 +82,7 @@ class Following:
 
         Args:
             alignment: of the request.
-            messages: as they were sent, if that is known.
+            messages: as they were sent; None: that is not known.
             salt: its cache salt.
             usage: what was reported, or None.
         """
@@ -90,7 +91,7 @@ class Following:
         name = alignment.engine or self._anybody()
         self.reported(name, usage)
         follower = self._followers.get(name)
-        if follower is not None and messages is not None and alignment.rule is not Rule.CONVERSATION:
+        if follower is not None and alignment.rule is not Rule.CONVERSATION:
             follower.put(Answered(alignment, messages, salt, usage))
 
     def reported(self, name: str, usage: Usage | None) -> None:
@@ -99,6 +100,12 @@ class Following:
         if watching is not None:
             watching.answered(usage, self._fleet.block_size(name))
             self._fleet.level(name, watching.level, watching.why)
+
+    def failed(self, name: str | None) -> None:
+        """A request to an engine failed, None: to any of them; ask at once whether it is there. Returns at once."""
+        for follower in [self._followers.get(name)] if name else list(self._followers.values()):
+            if follower is not None:
+                follower.check_soon()
 
     def counts(self, name: str) -> FollowerCounts:
         """What was done to find the tokens of an engine's prompts."""
@@ -123,12 +130,16 @@ class Following:
         """Follow nobody any more; it can be begun again by `add`."""
         with self._lock:
             followers, listener = list(self._followers.values()), self._listener
+            levels = {name: watching.otherwise for name, watching in self._told.watching.items()}
+            self._told.end()
             self._engines.clear()
             self._clear()
         for follower in followers:
             follower.stop()
         if listener is not None:
             listener.close()
+        for name, level in levels.items():
+            self._fleet.level(name, level, CLOSED)
 
     def _clear(self) -> None:
         self._lock = threading.RLock()
@@ -154,7 +165,7 @@ class Following:
 
     def _begin(self, engine: Engine) -> None:
         told = self._told
-        told.watching[engine.name] = Watching(engine, self._clock, self._patience)
+        told.watching[engine.name] = Watching(engine, self._clock, self._patience, covers=self._elsewhere)
         follower = self._followers[engine.name] = Follower(
             engine, told, self._tokens(engine), partial(told.block_size, engine.name), self._clock, told.wanted
         )

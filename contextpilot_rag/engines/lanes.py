@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ..forking import after_fork, was_held
 from ..index.local import LocalIndex
-from ..types import BlockRef, IndexStats, Namespace, Request
+from ..types import Alignment, BlockRef, IndexStats, Namespace, Request
 from .covering import Covering
 from .engine import Engine, EngineFacts, Level
 from .kv import Event
@@ -234,7 +234,8 @@ class Member:
         facts: what it says of itself.
         requests: that were sent there.
         observed: of those, how many were reported on.
-        reported: cached tokens, of requests where something was expected.
+        reported: cached tokens.
+        reported_of_expected: those of requests where something was expected.
         expected: what was.
         events: that it told.
         lost: how often its events were lost.
@@ -251,6 +252,7 @@ class Member:
     requests: int = 0
     observed: int = 0
     reported: int = 0
+    reported_of_expected: int = 0
     expected: int = 0
     events: int = 0
     lost: int = 0
@@ -295,7 +297,30 @@ class Member:
             events=self.events,
             lost=self.lost,
             last_event=None if self.last_event is None else now - self.last_event,
+            reported_of_expected=self.reported_of_expected,
         )
+
+
+def ordered(alignment: Alignment) -> list[BlockRef]:
+    """Its blocks in prompt order."""
+    return [alignment.request.blocks[rank] for rank in alignment.order]
+
+
+def expecting(alignment: Alignment, members: Sequence[Member], lane: Lane) -> Alignment:
+    """With what is expected to be reported, by whichever of these engines has most of it.
+
+    What reports have taught is true of one cache. Of several, only the mirror knows, if it is in step with all of them.
+
+    Args:
+        alignment: of a request that goes to one of them.
+        members: the engines.
+        lane: their tree.
+    """
+    expected = alignment.expected_cached_tokens if len(members) < 2 else None
+    if members and all(member.level == "events" for member in members):
+        found = lane.expected(alignment.request.namespace, ordered(alignment))
+        expected = expected if found is None else found
+    return replace(alignment, expected_cached_tokens=expected)
 
 
 class Sized(Protocol):

@@ -16,6 +16,7 @@ from .sink import EventCounts, Sink
 from .sockets import (
     END,
     address_of,
+    bound,
     connections,
     live_parts,
     monitor,
@@ -165,7 +166,7 @@ class Link:
         watch = monitor(live)
         try:
             if self.engine.listen:
-                live.bind(self._address)
+                bound(live, self._address)
             else:
                 live.connect(self._address)
         except zmq.ZMQError as error:
@@ -269,13 +270,16 @@ class Link:
     def _tick(self, now: float) -> None:
         self._act(self.feed.tick(now))
         if self._since is not None and now - self._since >= self._patience and "address" not in self._troubles:
+            hint = ""
             if self.engine.listen:
                 why = f"no engine has connected to {self._address}"
             elif self._found:
                 why = f"what is at {self._address} is no ZeroMQ publisher"
             else:
                 why = f"nobody publishes at {self._address}"
-            self._trouble("connection", f"{why}, for {self._patience:g} s now")
+                if self._address.startswith("tcp:"):
+                    hint = " (an engine that is given an address without * connects to it: then say listen=True)"
+            self._trouble("connection", f"{why}, for {self._patience:g} s now{hint}")
 
     def _act(self, actions: list[Action]) -> None:
         for action in actions:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
-from ..errors import InputError
+from ..errors import InputError, SettingsError
 from ..types import Alignment, Usage, short
+from .coverer import CoveredIndex, Coverer
 from .engine import Engine, EngineLike, engine_of, quiet
 from .followed import Pooled
 from .follower import FollowerCounts
 from .following import Following
 from .status import EngineStatus
 
+logger = logging.getLogger("contextpilot_rag")
+
+NO_ENGINES = "this pilot follows no engines; give it some when it is made, ContextPilot(engines=[...])"
+
 
 class EnginePool:
-    """``pilot.engines``: what is known of each engine. Iterates over their `EngineStatus`.
+    """``pilot.engines``: what is known of each engine. Iterates over their `EngineStatus`; ``[name]`` is one of them.
 
     Args:
         engines: to begin with.
@@ -34,13 +42,26 @@ class EnginePool:
     ) -> None:
         self.fleet = fleet
         self._elsewhere = elsewhere
+        if elsewhere and len(engines) > 1:
+            logger.info("the service chooses no engine, so alignments name none: send to your router")
         self._engines = {engine.name: engine for engine in engines}
         self._following = Following(fleet, tokenizer, elsewhere=elsewhere)
         for engine in engines:
             self._following.add(engine)
 
     def __iter__(self) -> Iterator[EngineStatus]:
-        return iter(self.fleet.engines())
+        return map(self._counted, self.fleet.engines())
+
+    def __getitem__(self, name: str) -> EngineStatus:
+        """How one engine stands.
+
+        Raises:
+            InputError: there is none of this name.
+        """
+        found = next((status for status in self.fleet.engines() if status.name == name), None)
+        if found is None:
+            raise self._unknown(name)
+        return self._counted(found)
 
     def __len__(self) -> int:
         return len(self._engines)
@@ -51,16 +72,28 @@ class EnginePool:
     def url(self, alignment: Alignment) -> str:
         """The address that a request should be sent to, as OpenAI clients expect it, with /v1.
 
+        Where the index failed, the alignment names no engine, and where one has left, the name means nothing any more:
+        then one is chosen by how much they have to do.
+
         Args:
             alignment: what ``align`` returned.
 
         Raises:
-            InputError: there is no engine to choose.
+            InputError: there is no engine to choose, or it is not chosen here.
         """
-        engine = self._engines.get(alignment.engine or "") or next(iter(self._engines.values()), None)
-        if engine is None:
-            raise InputError("this pilot knows no engine: give it some, ContextPilot(engines=[...])")
-        return engine.url
+        engines = self._engines
+        engine = engines.get(alignment.engine or "")
+        if engine is None and not self._elsewhere:
+            engine = engines.get(self.fleet.route(None, alignment.request.tokens) or "")
+        if engine is not None:
+            return engine.url
+        if not engines:
+            raise InputError(NO_ENGINES)
+        if not self._elsewhere:
+            raise InputError('routing="external": somebody else chooses the engine; send to your router')
+        if len(engines) > 1:
+            raise InputError("the service does not say which engine a request should go to; send to your router")
+        return next(iter(engines.values())).url
 
     def add(self, engine: EngineLike) -> None:
         """An engine joins. It is warmed gradually.
@@ -81,7 +114,7 @@ class EnginePool:
             InputError: there is none of this name.
         """
         if name not in self._engines:
-            raise InputError(f"no engine is called {short(name)}; there are {', '.join(self._engines)}")
+            raise self._unknown(name)
         self._engines = {other: engine for other, engine in self._engines.items() if other != name}
         self._following.remove(name)
         self.fleet.remove(name)
@@ -89,10 +122,13 @@ class EnginePool:
     def failed(self, alignment: Alignment) -> None:
         """A request did not get through, so that its prompt is not in the engine's cache, nor on its way there.
 
+        The engine is asked at once whether it is there; without this it is found out within 5 seconds or so.
+
         Args:
             alignment: what ``align`` returned.
         """
         self.fleet.failed(alignment)
+        self._following.failed(alignment.engine)
 
     def answered(
         self,
@@ -120,6 +156,36 @@ class EnginePool:
         """
         return self._following.drained(timeout)
 
+    async def adrained(self, timeout: float = 10.0) -> bool:
+        """As `drained`, while an event loop goes on."""
+        return await asyncio.to_thread(self.drained, timeout)
+
     def close(self) -> None:
         """Follow the engines no longer. The pilot goes on, with what it knows."""
         self._following.close()
+
+    def _counted(self, status: EngineStatus) -> EngineStatus:
+        """With what was done about its prompts."""
+        counts = self._following.counts(status.name)
+        return replace(status, covered=counts.covered, uncovered=counts.uncovered)
+
+    def _unknown(self, name: str) -> InputError:
+        known = f"there are {', '.join(self._engines)}" if self._engines else "there is none"
+        return InputError(f"no engine is called {short(name)}; {known}")
+
+
+class NoEngines(EnginePool):
+    """The pool of a pilot that was given no engines: an empty one, and it stays so."""
+
+    def __init__(self) -> None:
+        super().__init__((), Coverer((), cast("CoveredIndex", None), lambda _: None))
+
+    def add(self, engine: EngineLike) -> None:  # noqa: ARG002
+        """It cannot be said any more.
+
+        Raises:
+            SettingsError: always; the index was made to follow none.
+        """
+        raise SettingsError(
+            "this pilot was made to follow no engines; ContextPilot(engines=[]) is one that they can join"
+        )

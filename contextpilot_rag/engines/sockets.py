@@ -44,6 +44,41 @@ def address_of(address: str, rank: int) -> str:
     return f"{host}:{int(port) + rank}"
 
 
+def somebody_at(address: str) -> bool:
+    """Whether somebody listens at an ipc address: binding it would take the file from under them.
+
+    >>> somebody_at("ipc:///nowhere"), somebody_at("tcp://127.0.0.1:5557")
+    (False, False)
+    """
+    import socket
+
+    transport, _, path = address.partition("://")
+    if transport != "ipc" or path.startswith("@") or not hasattr(socket, "AF_UNIX"):
+        return False  # others refuse by themselves to be bound twice
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
+        asked.settimeout(1.0)
+        try:
+            asked.connect(path)
+        except BlockingIOError:
+            return True  # too many wait there already
+        except OSError:
+            return False
+    return True
+
+
+def bound(socket: zmq.Socket[bytes], address: str) -> None:
+    """Bind a socket, but never to what somebody else listens at.
+
+    Raises:
+        zmq.ZMQError: it cannot be.
+    """
+    import zmq
+
+    if somebody_at(address):
+        raise zmq.ZMQError(zmq.EADDRINUSE, "somebody listens there; is it the engine? then leave listen=True out")
+    socket.bind(address)
+
+
 def subscriber(context: zmq.Context[zmq.Socket[bytes]], address: str) -> zmq.Socket[bytes]:
     """A socket that gets all that is published. It has to be connected or bound still."""
     import zmq

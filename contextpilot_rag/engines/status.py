@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..types import IndexStats
@@ -15,8 +15,8 @@ from .engine import Kind, Level
 class EngineStatus:
     """How one engine stands, and what is believed of its cache.
 
-    Where an external router chooses, one tree stands for all engines: each of them shows the sizes of that one, and
-    what goes to each is not known.
+    Where an external router chooses, one tree stands for all engines, and what goes to each is not known: each of them
+    shows the sizes and the counts of all together.
 
     Args:
         name: as in its `Engine`.
@@ -34,11 +34,15 @@ class EngineStatus:
         waiting: requests that wait there, as it said last; None: it did not.
         requests: that were sent there.
         observed: of those, how many were reported on.
-        reported_cached_tokens: what it reported as cached, of those requests where something was expected.
-        expected_cached_tokens: what was expected for these.
+        reported_cached_tokens: what it reported as cached.
+        expected_cached_tokens: what was expected, of the requests where something was.
         events: cache events that it told.
         lost: how often its events were lost, so that all that was known of its cache was dropped.
         last_event: seconds since the last one; None: there was none.
+        covered: answered prompts that were found among its KV blocks, so that events about them move the tree.
+        uncovered: those that were not; where that is most of them, ``why`` says the reason. Later turns of a
+            conversation count as neither.
+        reported_of_expected: of the cached tokens that it reported, those of requests where something was expected.
     """
 
     name: str
@@ -61,13 +65,32 @@ class EngineStatus:
     events: int
     lost: int
     last_event: float | None
+    covered: int = 0
+    uncovered: int = 0
+    reported_of_expected: int = 0
 
     @property
     def calibration(self) -> float | None:
-        """Cached tokens that were reported, over those that were expected; 1 is exact. None: nothing is known yet."""
+        """Cached tokens that were reported, over those that were expected of the same requests; None: none were.
+
+        1 is exact. More than 1: more was found than was known when the request was aligned, as of requests that were
+        aligned at the same time and share a prefix, or of questions that begin alike.
+        """
         if not self.expected_cached_tokens:
             return None
-        return self.reported_cached_tokens / self.expected_cached_tokens
+        return self.reported_of_expected / self.expected_cached_tokens
+
+
+def of_pool(status: EngineStatus, stats: IndexStats) -> EngineStatus:
+    """With the counts of all engines, where it is not known what goes to each."""
+    return replace(
+        status,
+        requests=stats.requests,
+        observed=stats.observed,
+        reported_cached_tokens=stats.reported_cached_tokens,
+        expected_cached_tokens=stats.predicted_of_reported,
+        reported_of_expected=stats.reported_of_expected,
+    )
 
 
 def added_up(counts: Sequence[IndexStats]) -> IndexStats:

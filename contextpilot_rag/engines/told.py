@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..types import Alignment
 from .covering import Covering
 from .engine import EngineFacts
 from .followed import Followed
 from .kv import Event
-from .watching import Watching
+from .watching import Uncovered, Watching
 
 logger = logging.getLogger("contextpilot_rag")
 
@@ -27,8 +27,19 @@ class Told:
     """
 
     def __init__(self, fleet: weakref.ref[Followed]) -> None:
-        self._fleet = fleet
+        self._fleet: Callable[[], Followed | None] = fleet
         self.watching: dict[str, Watching] = {}
+        self._gone: set[str] = set()
+
+    def end(self) -> None:
+        """Tell nobody anything any more, whatever threads still find."""
+        self._fleet = _nobody
+        self.watching = {}
+
+    def forget(self, name: str) -> None:
+        """An engine is followed no longer."""
+        self.watching.pop(name, None)
+        self._gone.discard(name)
 
     def wanted(self) -> bool:
         """Whether there is still somebody to tell."""
@@ -47,6 +58,12 @@ class Told:
         watching = self.watching.get(name)
         if watching is not None and fleet is not None:
             watching.judged(*fleet.matches(name)) if alive else watching.gone()
+            if not alive and name not in self._gone:
+                self._gone.add(name)
+                logger.warning("engine %s: %s; it is left out until it does (said once for each outage)", name, why)
+            elif alive and name in self._gone:
+                self._gone.discard(name)
+                logger.warning("engine %s: it answers again", name)
         self._say(name)
 
     def facts(self, name: str, facts: EngineFacts) -> None:
@@ -60,6 +77,13 @@ class Told:
         fleet = self._fleet()
         if fleet is not None:
             fleet.cover(alignment, salt, covering, cached_tokens)
+
+    def covered(self, name: str, why_not: Uncovered | None = None, detail: str = "") -> None:
+        """Whether an answered prompt was found among the engine's KV blocks."""
+        watching = self.watching.get(name)
+        if watching is not None:
+            watching.covered(why_not, detail)
+            self._say(name)
 
     def events(self, engine: str, rank: int, events: Sequence[Event]) -> None:
         """An engine told of its cache."""
@@ -96,9 +120,15 @@ class Told:
         if watching is None or fleet is None:
             return
         fleet.level(name, watching.level, watching.why)
+        if name in self._gone:
+            return  # that was said, and there is no more to say of it
         said = watching.to_say()
         if said is None:
             return
         complaint, what = said
         rest = "; meanwhile it is followed by usage reports and its capacity (said once for each outage)"
         logger.warning("engine %s: %s%s", name, what, rest if complaint else "")
+
+
+def _nobody() -> None:
+    """There is no fleet."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter, deque
 from collections.abc import Callable
+from typing import Literal
 
 from ..types import Usage
 from .engine import Engine, Level
@@ -12,6 +14,8 @@ _RECENT = 32  # reports that are looked back on
 _ENOUGH = 8  # prompts before it is judged whether their tokens are the engine's
 _AHEAD = 64  # requests that may be told of before they are answered
 _ALIKE = 0.5  # of them at least
+_COVERED = 16  # answered requests of which it is looked at whether they could be followed
+_SOME = 4  # of them before it is judged
 
 NO_EVENTS = (
     "requests were answered for {seconds:.0f} s and no cache event came; is the engine started with cache events on, "
@@ -21,6 +25,23 @@ UNLIKE = (
     "the token ids of most prompts are not those that the engine caches; is it the same tokenizer and chat template?"
 )
 
+Uncovered = Literal["unlike", "unread", "failed", "size", "messages", "dropped"]
+"""Why an answered prompt could not be found among the engine's KV blocks."""
+
+UNCOVERED: dict[Uncovered, str] = {
+    "unlike": "most prompts have another number of tokens than the engine reports: were they sent with tools, with "
+    "template settings, or with a history that was not given? say what was sent, observe(..., messages=...)",
+    "unread": "the blocks of most prompts are not found in the messages that were sent; if those are not "
+    "alignment.messages(), say what was sent, observe(..., messages=...)",
+    "failed": "it does not say the token ids of prompts (/tokenize fails); give the pilot its tokenizer, "
+    "ContextPilot(tokenizer=...)",
+    "size": "the size of its KV blocks is not known (is its /metrics open?); give Engine(block_size=...)",
+    "messages": "the messages of most requests are not known; make them with alignment.messages(), or say what was "
+    "sent, observe(..., messages=...)",
+    "dropped": "more prompts are answered than their token ids can be asked for; give the pilot its tokenizer, "
+    "ContextPilot(tokenizer=...)",
+}
+
 
 class Watching:
     """Of one engine. Thread-safe; does nothing by itself.
@@ -29,6 +50,7 @@ class Watching:
         engine: which.
         clock: seconds that never run backwards.
         patience: seconds after which silence is spoken of.
+        covers: prompts are to be found among its KV blocks, though somebody else listens to its events.
 
     >>> watching = Watching(Engine("http://127.0.0.1:8000"), lambda: 0.0)
     >>> watching.level
@@ -38,7 +60,9 @@ class Watching:
     'usage'
     """
 
-    def __init__(self, engine: Engine, clock: Callable[[], float], patience: float = 10.0) -> None:
+    def __init__(
+        self, engine: Engine, clock: Callable[[], float], patience: float = 10.0, *, covers: bool = False
+    ) -> None:
         self._engine = engine
         self._clock = clock
         self._patience = patience
@@ -51,18 +75,24 @@ class Watching:
         self._ahead = 0  # events that no answer was credited with yet
         self._looked_at = self._alike = 0.0
         self._judged = 0, 0
+        self._covers = covers or bool(engine.events)
+        self._covered: deque[Uncovered | None] = deque(maxlen=_COVERED)  # None: it was
+        self._detail = ""
         self._said: str | None = None
 
     @property
     def level(self) -> Level:
         """How it is followed at present."""
-        if self._engine.events and not self.why:
-            return "events"
+        return "events" if self._engine.events and not self.why else self.otherwise
+
+    @property
+    def otherwise(self) -> Level:
+        """How it is followed where its events do not tell enough."""
         return "usage" if self._since_reported < _RECENT else "model"
 
     @property
     def why(self) -> str:
-        """Why it is not followed by its events; empty: it is, or nobody asked for that."""
+        """Why it is not followed by its events, or prompts are not found there; empty: it is well, or nobody asked."""
         with self._lock:
             return self._why()
 
@@ -113,6 +143,18 @@ class Watching:
             self._alike = self._alike * fading + new[0]
             self._looked_at = self._looked_at * fading + sum(new)
 
+    def covered(self, why_not: Uncovered | None = None, detail: str = "") -> None:
+        """An answered prompt was found among the engine's KV blocks, or was not.
+
+        Args:
+            why_not: None: it was.
+            detail: what is to be said besides.
+        """
+        with self._lock:
+            self._covered.append(why_not)
+            if why_not is not None:
+                self._detail = detail
+
     def gone(self) -> None:
         """The engine does not answer; when it comes back, all begins anew."""
         with self._lock:
@@ -121,6 +163,7 @@ class Watching:
             self._quiet_since, self._silent, self._said, self._ahead = None, False, None, 0
             self._since_reported = _RECENT
             self._looked_at = self._alike = 0.0
+            self._covered.clear()
 
     def to_say(self) -> tuple[bool, str] | None:
         """What has to be said now, and whether it is a complaint (or that all is well again). Each is given once."""
@@ -137,7 +180,7 @@ class Watching:
 
     def _why(self, *, speaking: bool = False) -> str:
         if not self._engine.events:
-            return ""
+            return self._uncovered() if self._covers else ""
         if self._broken:
             return next(iter(self._broken.values()))
         if self._silent:
@@ -146,4 +189,13 @@ class Watching:
             return UNLIKE
         if len(self._in_step) < self._engine.ranks and not speaking:
             return "its cache events are not there yet"
-        return ""
+        return self._uncovered()
+
+    def _uncovered(self) -> str:
+        """Why most prompts are not found. Few of them say nothing: one may be a special case."""
+        reasons = Counter(reason for reason in self._covered if reason is not None)
+        if len(self._covered) < _SOME or 2 * reasons.total() <= len(self._covered):
+            return ""
+        (reason, _) = reasons.most_common(1)[0]
+        detail = f" ({self._detail})" if reason == "failed" and self._detail else ""
+        return UNCOVERED[reason] + detail

@@ -179,8 +179,6 @@ class LocalIndex:
         pruned, expected = None, alignment.expected_cached_tokens
         if share is not None:
             with share.lock:
-                if expected is None:
-                    expected = alignment.predicted_cached_tokens + (share.reports.head or 0)
                 pruned = share.answered(alignment, usage, self._limits, self._now())
                 self._resized(share)
         with self._lock:
@@ -190,7 +188,9 @@ class LocalIndex:
                 self._counts["not_reported"] += 1
             else:
                 self._counts["reported_cached"] += usage.cached_tokens
-                self._counts["expected"] += alignment.predicted_cached_tokens if expected is None else expected
+                if expected is not None:  # an estimate of the blocks alone says nothing of the whole prompt
+                    self._counts["expected"] += expected
+                    self._counts["reported_of_expected"] += usage.cached_tokens
             self._counts["cold"] += pruned is not None
             self._counts["pruned"] += pruned or 0
 
@@ -267,6 +267,7 @@ class LocalIndex:
             predicted_of_reported=counts["expected"],
             cold_prefixes=counts["cold"],
             pruned_blocks=counts["pruned"],
+            reported_of_expected=counts["reported_of_expected"],
         )
 
     def namespaces(self, most: int | None = None) -> dict[Namespace, Size]:

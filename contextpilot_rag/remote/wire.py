@@ -281,6 +281,9 @@ class StatsOut(Struct):
         int, Meta(description="Reports that a prefix was gone that was believed to be cached.")
     ] = 0
     pruned_blocks: Annotated[int, Meta(description="Entries of the trees that were dropped for it.")] = 0
+    reported_of_expected: Annotated[
+        int, Meta(description="What was reported as cached of the requests of which something was expected.")
+    ] = 0
 
 
 class HealthOut(Struct):

@@ -175,8 +175,9 @@ class Tenant:
         self._counts["not_reported"] += usage.cached_tokens is None
         if usage.cached_tokens is not None:
             expected = ticket.alignment.expected_cached_tokens
-            predicted = ticket.alignment.predicted_cached_tokens
-            self._counts["expected"] += predicted if expected is None else expected
+            if expected is not None:
+                self._counts["expected"] += expected
+                self._counts["reported_of_expected"] += usage.cached_tokens
         for watcher in self._watchers:
             watcher.observed(self.name, ticket.alignment, ticket.engine, usage)
         return wire.ObserveOut(counted=True)
@@ -276,6 +277,7 @@ class Tenant:
             predicted_of_reported=self._counts["expected"],
             cold_prefixes=own.cold_prefixes,
             pruned_blocks=own.pruned_blocks,
+            reported_of_expected=self._counts["reported_of_expected"],
         )
 
     def _known(self, given: wire.AlignIn | wire.SentIn, name: str | None) -> Ticket | None:

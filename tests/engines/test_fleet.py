@@ -288,7 +288,15 @@ def test_calibration_is_what_was_reported_over_what_was_expected():
     fleet.observe(replace(alignment, expected_cached_tokens=200), Usage(230, None))
     fleet.observe(replace(alignment, expected_cached_tokens=200), Usage(230, 150))
     status = fleet.engines()[0]
-    assert (status.reported_cached_tokens, status.expected_cached_tokens, status.calibration) == (150, 200, 0.75)
+    assert (status.reported_cached_tokens, status.reported_of_expected, status.expected_cached_tokens) == (
+        350,
+        150,
+        200,
+    )
+    assert status.calibration == 0.75
+    counts = fleet.stats()  # the same words mean the same
+    assert (counts.reported_cached_tokens, counts.reported_of_expected, counts.predicted_of_reported) == (350, 150, 200)
+    assert counts.calibration == 0.75
 
 
 def test_a_plan_begins_from_a_tree_only_where_there_is_one():

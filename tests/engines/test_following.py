@@ -18,7 +18,7 @@ from openai import OpenAI
 from contextpilot_rag import ContextPilot, Engine, LocalIndex
 from contextpilot_rag.engines import follower as follower_module
 from contextpilot_rag.engines import following as following_module
-from contextpilot_rag.errors import SettingsError
+from contextpilot_rag.errors import InputError, SettingsError
 from contextpilot_rag.testing import EventOptions, FakeEngine
 
 BLOCKS = {name: f"{name} is what this text is about, at some length. " * 12 for name in "ABCDEFGH"}
@@ -67,9 +67,18 @@ def fake():
         yield engine
 
 
-def test_a_pilot_without_engines_says_so():
-    with pytest.raises(SettingsError, match="given no engines"):
-        _ = ContextPilot().engines
+def test_a_pilot_without_engines_has_an_empty_pool():
+    pilot = ContextPilot()
+    assert (list(pilot.engines), len(pilot.engines)) == ([], 0)
+    with pytest.raises(InputError, match="follows no engines"):
+        pilot.engines.url(pilot.align(["x"]))
+    with pytest.raises(InputError, match="no engine is called 'one'; there is none"):
+        _ = pilot.engines["one"]
+    with pytest.raises(SettingsError, match="engines=\\[\\]"):
+        pilot.engines.add("http://127.0.0.1:2")
+    with ContextPilot(engines=[]) as pilot:
+        pilot.engines.add("http://127.0.0.1:2 name=one")
+        assert pilot.align(["x"]).engine == "one"
 
 
 def test_engines_and_an_index_of_ones_own_do_not_go_together():

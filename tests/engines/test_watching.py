@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contextpilot_rag.engines.engine import Engine
-from contextpilot_rag.engines.watching import Watching
+from contextpilot_rag.engines.watching import UNCOVERED, Watching
 from contextpilot_rag.types import Usage
 
 COLD = Usage(prompt_tokens=1_000, cached_tokens=0)
@@ -153,3 +153,50 @@ def test_an_engine_that_comes_back_begins_anew(watching, clock):
     clock.now = 100.0
     assert watching.to_say() is None
     assert watching.level == "model"
+
+
+def test_prompts_that_are_not_found_are_spoken_of_with_the_reason_that_most_have(watching):
+    watching.flowing(0)
+    watching.answered(COLD, 16)
+    for why in ("unlike", "failed", "failed"):
+        watching.covered(why, "404")
+    assert (watching.level, watching.to_say()) == ("events", None)  # too few to judge
+    watching.covered("failed", "/tokenize is answered with 404")
+    complaint, what = watching.to_say()
+    assert complaint
+    assert what.startswith(UNCOVERED["failed"])
+    assert "answered with 404" in what
+    assert (watching.level, watching.why) == ("usage", what)
+    for _ in range(20):
+        watching.covered("unlike")
+    assert watching.why == UNCOVERED["unlike"]
+    for _ in range(9):
+        watching.covered()
+    assert watching.level == "events"
+
+
+def test_a_reason_that_changes_is_said_but_not_each_time(watching):
+    watching.flowing(0)
+    for _ in range(40):
+        watching.covered("messages")
+        watching.to_say()
+    assert watching.to_say() is None
+    for _ in range(40):
+        watching.covered()
+    assert watching.to_say() == (False, "followed by its cache events again")
+
+
+def test_half_of_the_prompts_is_enough(watching):
+    watching.flowing(0)
+    for _ in range(40):
+        watching.covered("unlike")
+        watching.covered()
+    assert watching.level == "events"
+
+
+def test_where_somebody_else_listens_it_matters_only_who_covers(clock):
+    for covers, level, why in ((True, "model", UNCOVERED["size"]), (False, "model", "")):
+        watching = Watching(Engine("http://127.0.0.1:8000"), clock, covers=covers)
+        for _ in range(4):
+            watching.covered("size")
+        assert (watching.level, watching.why) == (level, why)

@@ -176,7 +176,7 @@ def test_calibration_compares_what_was_expected_with_what_was_reported():
     expecting = replace(index.align(Request((A,), budget=OFF)), expected_cached_tokens=300)
     index.observe(expecting, Usage(200, 150))
     stats = index.stats()
-    assert (stats.reported_cached_tokens, stats.predicted_of_reported) == (250, 500)
+    assert (stats.reported_cached_tokens, stats.reported_of_expected, stats.predicted_of_reported) == (250, 150, 300)
     assert stats.calibration == 0.5
 
 
