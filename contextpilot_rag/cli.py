@@ -1,4 +1,4 @@
-"""The command line: ``contextpilot-rag demo | replay | plan | serve | keys``."""
+"""The command line: ``contextpilot-rag demo | replay | plan | serve | keys | engine``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from . import keys_command, plan_command, replay_command, serve_command
+from . import engine_command, keys_command, plan_command, replay_command, serve_command
 from ._version import __version__
 from .errors import ContextPilotError
 from .settings import Order
@@ -80,6 +80,9 @@ def _parser() -> argparse.ArgumentParser:
     keys = commands.add_parser("keys", help="API keys of the shared index service")
     keys_command.add_arguments(keys)
     keys.set_defaults(run=_keys)
+    engine = commands.add_parser("engine", help="can an engine's cache be followed, and what is missing?")
+    engine_command.add_arguments(engine)
+    engine.set_defaults(run=_engine)
     return parser
 
 
@@ -141,6 +144,10 @@ def _plan(options: argparse.Namespace) -> int:
 
 def _keys(options: argparse.Namespace) -> int:
     return keys_command.run(options, lambda line: print(line, flush=True))  # noqa: T201
+
+
+def _engine(options: argparse.Namespace) -> int:
+    return engine_command.run(options, lambda line: print(line, flush=True))  # noqa: T201
 
 
 def _serve(options: argparse.Namespace) -> int:
