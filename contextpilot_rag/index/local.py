@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ from ..types import Alignment, BlockRef, IndexStats, Namespace, Request, Usage
 from .align import align, placement_rule
 from .history import HISTORY_REQUESTS
 from .reports import Terms
-from .share import Limits, Share, dump_share, load_shares, locked
+from .share import Limits, Share, Size, dump_share, load_shares, locked
 from .state import StatePart, TreePart, dump_tree
 from .tail import POLICIES
 from .tree import PrefixTree
@@ -51,19 +51,6 @@ class ContextIndex(Protocol):
     def stats(self) -> IndexStats:
         """Counts since the index was made."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How large a namespace's tree is.
-
-    Args:
-        blocks: its entries.
-        tokens: theirs.
-    """
-
-    blocks: int
-    tokens: int
 
 
 class LocalIndex:
@@ -194,6 +181,21 @@ class LocalIndex:
             self._counts["cold"] += pruned is not None
             self._counts["pruned"] += pruned or 0
 
+    def answered(self, alignment: Alignment) -> None:
+        """A request was answered, and nothing was reported. Its prompt is cached; nothing is counted."""
+        limits, now = self._limits, self._now()
+        space = alignment.request.namespace
+        self._told_of(space, lambda share: share.answered(alignment, Usage(), limits, now) or 0)
+
+    def failed(self, alignment: Alignment) -> None:
+        """A request was not computed, and will not be: what is taken as cached on its account alone is not."""
+        self._told_of(alignment.request.namespace, lambda share: share.reports.failed(alignment, share.tree))
+
+    @property
+    def terms(self) -> Terms:
+        """What is known of the engine's cache."""
+        return self._limits.terms
+
     def resize(self, capacity_tokens: int | None, kv_block_tokens: int | None = None) -> None:
         """Take over what is known of the engine's cache now; evict what no longer fits.
 
@@ -217,14 +219,7 @@ class LocalIndex:
         Returns:
             How many entries of the tree were dropped.
         """
-        with self._lock:
-            share = self._shares.get(namespace)
-        if share is None:
-            return 0
-        with share.lock:
-            dropped = share.tree.prune(path)
-            self._resized(share)
-        return dropped
+        return self._told_of(namespace, lambda share: share.tree.prune(path))
 
     def restore(self, namespace: Namespace, blocks: Sequence[BlockRef]) -> None:
         """Take it that the engine has these blocks in its cache. No request is counted, and no tail learns from it.
@@ -329,6 +324,17 @@ class LocalIndex:
                 self._shares.pop(namespace).dropped = True
             share.lock = threading.Lock()
         self._blocks = sum(share.size for share in self._shares.values())
+
+    def _told_of(self, namespace: Namespace, tell: Callable[[Share], int]) -> int:
+        """What telling a namespace's share gives; 0 if there is none."""
+        with self._lock:
+            share = self._shares.get(namespace)
+        if share is None:
+            return 0
+        with share.lock:
+            found = tell(share)
+            self._resized(share)
+        return found
 
     def _set_terms(self, **changed: Any) -> None:  # noqa: ANN401
         with self._lock:

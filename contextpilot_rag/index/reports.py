@@ -155,6 +155,24 @@ class Reports:
             forgotten = tree.forget_until(verdict.cold)
         return forgotten
 
+    def failed(self, alignment: Alignment, tree: PrefixTree) -> int:
+        """A request was not computed. What nobody else was sent with since is gone: they compute it, or did.
+
+        Returns:
+            How many entries were forgotten.
+        """
+        belief, start = alignment.belief, 0
+        if belief is None:
+            return 0
+        self._unanswered.pop(belief.at, None)
+        path = [alignment.request.blocks[rank] for rank in alignment.order]
+        for end, used in tree.uses(path):
+            place = max(start, alignment.cached_blocks)
+            if used <= belief.at and place < end:
+                return tree.prune([block.key for block in path[: place + 1]])
+            start = end
+        return 0
+
     def _judge(
         self, alignment: Alignment, uses: Sequence[tuple[int, int | None]], usage: Usage, terms: Terms
     ) -> Verdict:

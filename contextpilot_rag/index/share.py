@@ -141,6 +141,19 @@ class Share:
             self.tree.resize(capacity)
 
 
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a namespace's tree is.
+
+    Args:
+        blocks: its entries.
+        tokens: theirs.
+    """
+
+    blocks: int
+    tokens: int
+
+
 def dump_share(namespace: Namespace, share: Share) -> Iterator[StatePart]:
     """A share in parts; it may be used between any two of them, and is locked only while one is made."""
     yield NamespacePart(namespace.tenant, namespace.model, namespace.corpus, namespace.head)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from ..engines.usage import usage_of
-from ..index.local import Size
+from ..index.share import Size
 from ..index.state import TreePart
 from ..prompt.hints import LOCATION_HINT, order_hint
 from ..remote import wire
