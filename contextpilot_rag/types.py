@@ -174,11 +174,13 @@ class Belief:
         since: the same when the prefix that was predicted to be cached had been used last, by a request that was
             answered before this one came; None: there is none, or it was still under way.
         uses: the same for each part of that prefix, which ends after so many blocks: (blocks, since).
+        tree: whose count it is. Of a tree that was forgotten since, or is another process's, it says nothing.
     """
 
     at: int
     since: int | None = None
     uses: tuple[tuple[int, int | None], ...] = ()
+    tree: int = 0
 
 
 @dataclass(frozen=True, slots=True)

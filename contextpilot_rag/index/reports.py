@@ -9,6 +9,7 @@ cache holds no more than what was used since.
 
 from __future__ import annotations
 
+import secrets
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -65,9 +66,10 @@ class Verdict:
 class Reports:
     """What the reports of one namespace have taught so far. Not thread-safe: its owner holds a lock."""
 
-    __slots__ = ("_beside", "_heads", "_outcomes", "_unanswered")
+    __slots__ = ("_beside", "_heads", "_name", "_outcomes", "_unanswered")
 
     def __init__(self) -> None:
+        self._name = secrets.randbits(62)  # no other tree's, whichever process it is in
         self._outcomes = Outcomes()
         self._unanswered: OrderedDict[int, None] = OrderedDict()
         self._heads: deque[int] = deque(maxlen=LATEST)
@@ -121,7 +123,7 @@ class Reports:
         waiting[tree.clock] = None
         if len(waiting) > UNANSWERED:
             waiting.popitem(last=False)
-        return Belief(tree.clock, noted[-1][1] if noted else None, noted)
+        return Belief(tree.clock, noted[-1][1] if noted else None, noted, self._name)
 
     def answered(self, alignment: Alignment, usage: Usage, tree: PrefixTree, terms: Terms) -> int | None:
         """Learn from a report, and prune what turned out cold.
@@ -130,7 +132,7 @@ class Reports:
             How many entries were forgotten; None: nothing was found cold.
         """
         belief, tokens = alignment.belief, alignment.request.tokens
-        if belief is None:
+        if belief is None or belief.tree != self._name:
             return None
         self._unanswered.pop(belief.at, None)
         if usage.prompt_tokens is not None:
@@ -162,7 +164,7 @@ class Reports:
             How many entries were forgotten.
         """
         belief, start = alignment.belief, 0
-        if belief is None:
+        if belief is None or belief.tree != self._name:
             return 0
         self._unanswered.pop(belief.at, None)
         path = [alignment.request.blocks[rank] for rank in alignment.order]

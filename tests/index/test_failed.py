@@ -95,3 +95,17 @@ def test_an_answer_that_reports_nothing_is_one_and_is_not_counted():
     assert again.belief.since is not None  # else its outcome would say nothing
     assert index.stats().observed == index.stats().cached_not_reported == 0
     index.answered(LocalIndex().align(Request((C,), Namespace("nobody"))))
+
+
+def test_what_comes_of_another_trees_time_says_nothing():
+    index, elsewhere = LocalIndex(single=True), LocalIndex()
+    for other in (index, elsewhere):
+        for _ in range(30):
+            other.observe(other.align(Request((A, B))), Usage(230, 200))
+    late, stray = index.align(Request((A, B))), elsewhere.align(Request((A, B)))
+    index.forget()
+    index.observe(index.align(Request((B, C))), Usage(230, 0))
+    for alignment in (late, stray):
+        index.observe(alignment, Usage(230, 0))  # cold, by the count of a tree that is not this one
+        index.failed(alignment)
+    assert paths(index) == [["b", "c"]]
