@@ -5,7 +5,9 @@ A KV block is the engine's: so many tokens behind a certain prefix. (A block, wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 Hash = int | bytes
 """An engine's name for a KV block: 64 bits, as an unsigned number whatever sign it had on the wire; or bytes."""
@@ -74,10 +76,43 @@ class Batch:
     epoch: str | None = None
 
 
+MAX_SALT = 256
+"""Characters; of a longer one a digest is kept."""
+
+
 def salt_extra(salt: str | None) -> str:
     """The ``extra`` of the first KV block of a prompt that has this cache salt and nothing else.
 
     >>> salt_extra(None), salt_extra("s-1")
     ('', 'salt:s-1')
     """
+    if salt is not None and len(salt) > MAX_SALT:
+        return "long salt:" + blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     return "" if salt is None else f"salt:{salt}"
+
+
+def in_parts(events: Iterable[Event], most: int) -> Iterator[Event]:
+    """The same events, with those of many KV blocks in parts.
+
+    Args:
+        events: in the order in which they happened.
+        most: KV blocks of a part.
+
+    >>> [len(part.hashes) for part in in_parts([Removed((1, 2, 3))], 2)]
+    [2, 1]
+    """
+    for event in events:
+        if isinstance(event, Cleared) or len(event.hashes) <= most:
+            yield event
+            continue
+        if isinstance(event, Removed):
+            for start in range(0, len(event.hashes), most):
+                yield replace(event, hashes=event.hashes[start : start + most])
+            continue
+        size, parent = event.block_size, event.parent
+        for start in range(0, len(event.hashes), most):
+            hashes = event.hashes[start : start + most]
+            tokens = event.tokens[start * size : (start + most) * size]
+            extra = event.extra[start : start + most]
+            yield replace(event, hashes=hashes, parent=parent, tokens=tokens, extra=extra)
+            parent = hashes[-1]

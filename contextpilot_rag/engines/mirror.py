@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 
 from ..forking import after_fork, was_held
 from ..types import BlockRef
 from .asked import Asked, AskedLast, Holder
 from .covering import Covering
-from .kv import Event, Stored
+from .kv import Event, in_parts
 from .passages import Changes, Passage, Passages, Path, Space
 from .resident import Resident
+from .turns import Turns
 
 __all__ = ["Changes", "Holder", "Mirror", "MirrorCounts", "Space"]
 
 
 AT_ONCE = 256
 """KV blocks that are taken in at once; that is about a millisecond's work."""
+LOOKS = 10_000
+"""Steps in which the prompt of an orphan is looked for; what takes more is unclear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +59,9 @@ class MirrorCounts:
 class Mirror:
     """Follows which paths of the trees are in some holder's cache. A holder is an engine, or one of its ranks.
 
-    Thread-safe. There is one lock, held for about a millisecond, and longer only where a whole cache goes. The changes
-    have to be applied in the order in which they were returned: so those who tell of caches and prompts take turns, and
-    only those who ask do not.
+    Thread-safe. Those who tell of caches and prompts take turns: the changes have to be applied in the order in which
+    they were returned. Those who ask never wait for all that one of them tells: it is taken in in pieces of about a
+    millisecond, and whoever asks gets in between. So while much is told, some of it may be known and the rest not yet.
 
     Args:
         max_kv_blocks: copies of KV blocks that are known of one holder, and names of KV blocks that are kept with
@@ -84,7 +87,7 @@ class Mirror:
 
     def __init__(self, max_kv_blocks: int = 2_000_000, max_orphans: int = 20_000, max_passages: int = 500_000) -> None:
         self._limits = max_kv_blocks, max_orphans, max_passages
-        self._lock = threading.Lock()
+        self._telling, self._lock = threading.Lock(), Turns()
         self._start()
         after_fork(self, Mirror._renew)
 
@@ -95,34 +98,45 @@ class Mirror:
             holder: who.
             events: in the order in which they happened, each once.
         """
-        for part in _parts(events):
-            with self._lock:  # given back now and then: requests look in here
-                self._resident(holder).apply(part)
-        with self._lock:
-            return self._settled(self._resident(holder), holder)
+        with self._telling:
+            with self._lock:
+                resident = self._resident(holder)
+            for part in in_parts(events, AT_ONCE):
+                with self._lock:
+                    resident.apply(part)
+            return self._settled(resident, holder)
 
     def lost(self, holder: Holder) -> Changes:
         """Some of what a holder told was lost, or it was begun anew: nothing is known of its cache."""
-        with self._lock:
-            resident = self._residents.get(holder)
-            if resident is None:
-                return Changes()
-            resident.drop()
-            resident.left.clear()
-            resident.complete = False
+        with self._telling:
+            with self._lock:
+                resident = self._residents.get(holder)
+                if resident is None:
+                    return Changes()
+                resident.drop()
+                resident.left.clear()
+                resident.complete = False
             return self._settled(resident, holder)
+
+    def whole(self, holder: Holder) -> Changes:
+        """A holder told all that happened in its cache since its start; nothing changes by that."""
+        with self._telling, self._lock:
+            self._resident(holder).complete = True
+        return Changes()
 
     def remove(self, engine: str) -> Changes:
         """An engine is gone, with all its ranks."""
-        with self._lock:
+        with self._telling:
             for holder in [one for one in self._residents if one[0] == engine]:
                 resident = self._residents[holder]
-                resident.drop()
+                with self._lock:
+                    resident.drop()
                 self._show(resident)
-                for name in ("ignored", "adopted", "revoked", "forgotten"):
-                    self._counts[name] += getattr(resident, name)
-                self._counts["forgotten"] += resident.orphans.dropped
-                del self._residents[holder]
+                with self._lock:
+                    for name in ("ignored", "adopted", "revoked", "forgotten"):
+                        self._counts[name] += getattr(resident, name)
+                    self._counts["forgotten"] += resident.orphans.dropped
+                    del self._residents[holder]
             return self._passages.changes()
 
     def cover(
@@ -144,7 +158,7 @@ class Mirror:
             holder: who answered; None: not known.
             cached_tokens: of the prompt, as the engine reported; None: it did not.
         """
-        with self._lock:
+        with self._telling, self._lock:
             if holder is None and len(self._residents) == 1:
                 (holder,) = self._residents
             if holder is not None:
@@ -153,7 +167,7 @@ class Mirror:
                     cached = cached_tokens // covering.block_size
                     resident.assume(covering.keys[:cached])
                     resident.doubt(covering.keys[cached:])
-                self._show(resident)
+                self._show_now(resident)
             if covering.keys:
                 self._expect(Asked(covering, cached_tokens, holder))
             passages = self._passages.cover(space, salt, blocks, covering)
@@ -212,7 +226,7 @@ class Mirror:
 
     def forget(self, space: Space | None = None) -> None:
         """Drop what is known of a space's prompts, or of all. What is known of caches stays."""
-        with self._lock:
+        with self._telling, self._lock:
             for one in self._passages.spaces() if space is None else [space]:
                 self._passages.forget(one)
             if space is None:
@@ -240,9 +254,9 @@ class Mirror:
 
     def _renew(self) -> None:
         """In a forked child. What a thread was in the middle of may be half done: then nothing is known."""
-        if was_held(self._lock):
+        if was_held(self._telling) or was_held(self._lock):
             self._start()
-        self._lock = threading.Lock()
+        self._telling, self._lock = threading.Lock(), Turns()
 
     def _resident(self, holder: Holder) -> Resident:
         resident = self._residents.get(holder)
@@ -256,18 +270,29 @@ class Mirror:
         return sum(one.bit for one in self._residents.values() if one.has_all(keys))
 
     def _show(self, resident: Resident) -> None:
-        for asked in self._asked.ending_in(resident.changed):
+        """Look at what changed, in pieces. Nobody else tells anything meanwhile."""
+        while resident.changed or resident.dropped:
+            with self._lock:
+                self._show_some(resident, AT_ONCE)
+
+    def _show_now(self, resident: Resident) -> None:
+        while resident.changed or resident.dropped:
+            self._show_some(resident, AT_ONCE)
+
+    def _show_some(self, resident: Resident, most: int) -> None:
+        changed = resident.take_changed(most)
+        for asked in self._asked.ending_in(changed):
             self._match(asked)
-        self._passages.shows(resident.changed, resident.there)
-        resident.changed.clear()
+        self._passages.shows(changed, resident.there)
 
     def _settled(self, resident: Resident, holder: Holder) -> Changes:
-        """What follows from what a holder told."""
-        for content in resident.strange:
-            self._adopt(resident, holder, content)
-        resident.strange.clear()
+        """What follows from what a holder told. Nobody else tells anything meanwhile."""
+        strange, resident.strange = resident.strange, set()
+        for content in strange:
+            with self._lock:
+                self._adopt(resident, holder, content)
         self._show(resident)
-        return self._passages.changes()
+        return self._passages.changes()  # those who ask do not see what changes there
 
     def _expect(self, asked: Asked) -> None:
         """Events tell, or told already, of an answered prompt, at least of its last full KV block."""
@@ -275,7 +300,7 @@ class Mirror:
         known = [one for one in self._of(asked.holder) if last in one.there or last in one.left]
         cached = asked.cached_tokens  # never the last token: if all others are cached, there is nothing to tell
         silent = cached is not None and cached // covering.block_size >= (covering.tokens - 1) // covering.block_size
-        if cached is None and not all(one.complete for one in self._of(asked.holder)):
+        if cached is None and not (self._of(asked.holder) and all(one.complete for one in self._of(asked.holder))):
             silent = True  # it may be all of it cached, and who listens late would not know
         asked.waits = not silent
         if known:
@@ -290,7 +315,7 @@ class Mirror:
         for holder in [asked.holder] if asked.holder else list(self._residents):
             resident = self._resident(holder)
             self._adopt(resident, holder, covering.contents[-1])
-            self._show(resident)
+            self._show_now(resident)
 
     def _match(self, asked: Asked) -> None:
         self._counts["matched"] += asked.waits
@@ -304,19 +329,26 @@ class Mirror:
         """Find the prompt that orphans belong to: one that has just been answered, and ends as they do.
 
         Equal tokens alone prove little: another tenant may have asked the same. So there must be one possibility only,
-        as far as the engine's reports leave several.
+        as far as the engine's reports leave several. Where many prompts and many orphans end alike, none are found.
         """
+        looks = LOOKS
         alike = [one for one in self._asked.like(content) if one.holder in {None, holder}]
         for asked in alike:
             keys = asked.covering.keys
             if asked.tail or keys[-1] in resident.there:
                 continue
-            runs = dict.fromkeys(resident.orphans.runs(asked.covering.contents))
+            found, steps = resident.orphans.runs(asked.covering.contents, looks)
+            looks -= steps
+            if looks <= 0:
+                self._counts["unclear"] += 1
+                return
+            runs = dict.fromkeys(found)
             fitting = [(before, parent) for before, parent in runs if asked.could_begin(len(keys) - before)]
             if not fitting:
                 continue
             before, parent = fitting[0]
             tail = len(keys) - before
+            looks -= tail * len(alike)
             rivals = any(one.could_begin(tail) and one.same_end(asked, tail) for one in alike)
             if len(fitting) > 1 or rivals:
                 self._counts["unclear"] += 1
@@ -332,10 +364,10 @@ class Mirror:
                 resident.doubt(asked.covering.keys)
                 if asked.cached_tokens is not None:
                     resident.assume(asked.covering.keys[: asked.cached_tokens // asked.covering.block_size])
-                self._show(resident)
+                self._show_now(resident)
         asked.tail, asked.parent = 0, None
 
-    def _of(self, holder: Holder | None) -> Iterable[Resident]:
+    def _of(self, holder: Holder | None) -> Sequence[Resident]:
         if holder is None:
             return list(self._residents.values())
         return [self._residents[holder]] if holder in self._residents else []
@@ -347,19 +379,3 @@ class Mirror:
                 path = passage.path() if number else passages[min(1, len(passages) - 1)].path()
                 return ((space, path),) if path and not self._passages.has(space, path) else ()
         return ()
-
-
-def _parts(events: Iterable[Event]) -> Iterator[Event]:
-    """The same events, with large ones in parts."""
-    for event in events:
-        if not isinstance(event, Stored) or len(event.hashes) <= AT_ONCE:
-            yield event
-            continue
-        size, parent = event.block_size, event.parent
-        for start in range(0, len(event.hashes), AT_ONCE):
-            hashes = event.hashes[start : start + AT_ONCE]
-            tokens = event.tokens[start * size : (start + AT_ONCE) * size]
-            yield replace(
-                event, hashes=hashes, parent=parent, tokens=tokens, extra=event.extra[start : start + AT_ONCE]
-            )
-            parent = hashes[-1]

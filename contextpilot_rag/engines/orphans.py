@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .chain import content
 from .kv import Hash
+
+MAX_TOKENS = 4_000_000
+"""Of all orphans of a holder: 32 MB."""
 
 Shelf = tuple[str, int]
 """Where a copy of a KV block is: the medium, and the group of the cache."""
@@ -41,11 +44,13 @@ class Orphans:
     """The orphans of one holder, oldest first. Not thread-safe.
 
     Args:
-        most: kept at a time; of more the oldest go.
+        most: kept at a time; of more, or of more than `MAX_TOKENS` tokens, the oldest go.
+        dropped: how many went so far.
     """
 
-    def __init__(self, most: int) -> None:
-        self.dropped = 0
+    def __init__(self, most: int, dropped: int = 0) -> None:
+        self.dropped = dropped
+        self._tokens = 0
         self._most = most
         self._all: OrderedDict[Hash, Orphan] = OrderedDict()
         self._behind: dict[Hash, dict[Hash, None]] = {}
@@ -66,8 +71,9 @@ class Orphans:
             orphan = self._all[kv_block] = Orphan(parent, tokens, extra, content(tokens))
             self._behind.setdefault(parent, {})[kv_block] = None
             self._alike.setdefault(orphan.content, {})[kv_block] = None
+            self._tokens += len(tokens)
         orphan.copies[shelf] = orphan.copies.get(shelf, 0) + 1
-        if len(self._all) > self._most:
+        while len(self._all) > self._most or self._tokens > MAX_TOKENS:
             self.dropped += 1
             oldest = next(iter(self._all))
             if not self._take(oldest).copies and oldest in self._behind:
@@ -111,37 +117,38 @@ class Orphans:
         """Hand out all that follow one directly."""
         return [(kv_block, self._take(kv_block)) for kv_block in list(self._behind.get(parent, ()))]
 
-    def runs(self, contents: Sequence[bytes]) -> Iterator[tuple[int, Hash]]:
+    def runs(self, contents: Sequence[bytes], most: int = 1_000_000) -> tuple[list[tuple[int, Hash]], int]:
         """Runs of orphans that could be the end of a prompt, up to its last full KV block.
 
         Args:
             contents: of the prompt's KV blocks.
+            most: steps that may be taken to find them.
 
-        Yields:
-            How many of the prompt's KV blocks come before the run, at least one; and the engine's name for the last of
-            these.
+        Returns:
+            For each, how many of the prompt's KV blocks come before the run, at least one; and the engine's name for
+            the last of these. And how many steps were taken; if all of them, there may be more runs.
         """
+        found: list[tuple[int, Hash]] = []
+        steps = 0
         for kv_block in self._alike.get(contents[-1], ()) if contents else ():
             orphan, before = self._all[kv_block], len(contents) - 1
-            while before:
+            while before and steps < most:
+                steps += 1
                 above = self._all.get(orphan.parent)
                 if above is None:
-                    yield before, orphan.parent
+                    found.append((before, orphan.parent))
                     break
                 before -= 1
                 if above.content != contents[before]:
                     break
                 orphan = above
-
-    def clear(self) -> None:
-        """Drop all."""
-        self._all.clear()
-        self._behind.clear()
-        self._alike.clear()
-        self._gone.clear()
+            if steps >= most:
+                break
+        return found, steps
 
     def _take(self, kv_block: Hash) -> Orphan:
         orphan = self._all.pop(kv_block)
+        self._tokens -= len(orphan.tokens)
         alike = self._alike[orphan.content]
         del alike[kv_block]
         if not alike:

@@ -35,20 +35,16 @@ class Resident:
 
     def __init__(self, bit: int, most: int, most_orphans: int) -> None:
         self.bit = bit
-        self.complete = True  # as far as anybody knows
-        self.there: dict[bytes, int] = {}  # our name, and for how many reasons it is taken as there
+        self.complete = False  # told of all that happened since the holder's start
         self.changed: set[bytes] = set()  # came or went since the owner looked
+        self.dropped: list[dict[bytes, int]] = []  # all that was there when it was dropped, since then
         self.strange: set[bytes] = set()  # contents of new orphans since then
         self.left: OrderedDict[bytes, None] = OrderedDict()
         self.orphans = Orphans(most_orphans)
-        self.copies = self.ignored = self.forgotten = self.adopted = self.revoked = 0
+        self.ignored = self.forgotten = self.adopted = self.revoked = 0
         self._most = most
         self._most_assumed = most_orphans
-        self._shelves: dict[Shelf, dict[Hash, bytes]] = {}
-        self._more: dict[tuple[Shelf, Hash], int] = {}  # copies but the first
-        self._others: dict[Hash, set[bytes]] = {}  # where the engine has one name for several
-        self._assumed: OrderedDict[bytes, None] = OrderedDict()
-        self._guessed: dict[Hash, Hash] = {}  # named by an adoption, and by which
+        self._empty()
 
     def apply(self, event: Event) -> None:
         """Take in what the holder told."""
@@ -58,23 +54,32 @@ class Resident:
             for kv_block in event.hashes:
                 self._remove(kv_block, (event.medium, event.group))
         elif isinstance(event, Cleared):
+            self.left.update(dict.fromkeys(islice(self.there, MAX_LEFT)))
+            self._bound_left()
             self.drop()
             self.complete = True
-            self.left.update(dict.fromkeys(islice(self.changed, MAX_LEFT)))
-            self._bound_left()
 
     def drop(self) -> None:
         """Nothing is there any more, as far as is known. What went before is still known to have gone."""
-        self.changed.update(self.there)
-        self.there.clear()
+        # Others wait for this, so it is not the place to look at each of them.
+        if self.there:
+            self.dropped.append(self.there)
         self.strange.clear()
-        self.orphans.clear()
-        self._shelves.clear()
-        self._more.clear()
-        self._others.clear()
-        self._assumed.clear()
-        self._guessed.clear()
-        self.copies = 0
+        self.orphans = Orphans(self._most_assumed, self.orphans.dropped)
+        self._empty()
+
+    def take_changed(self, most: int) -> list[bytes]:
+        """So many of those that came or went since this was asked last; each at least once."""
+        taken: list[bytes] = []
+        while self.dropped and len(taken) < most:
+            last = self.dropped[-1]
+            while last and len(taken) < most:
+                taken.append(last.popitem()[0])
+            if not last:
+                self.dropped.pop()
+        while self.changed and len(taken) < most:
+            taken.append(self.changed.pop())
+        return taken
 
     def run(self, keys: Sequence[bytes]) -> int:
         """How many of these are there, from the first up to one that is not."""
@@ -126,6 +131,15 @@ class Resident:
         self.revoked += 1
         for kv_block in [one for one, origin in self._guessed.items() if origin == parent]:
             self._forget(kv_block)
+
+    def _empty(self) -> None:
+        self.there: dict[bytes, int] = {}  # our name, and for how many reasons it is taken as there
+        self.copies = 0
+        self._shelves: dict[Shelf, dict[Hash, bytes]] = {}
+        self._more: dict[tuple[Shelf, Hash], int] = {}  # copies but the first
+        self._others: dict[Hash, set[bytes]] = {}  # where the engine has one name for several
+        self._assumed: OrderedDict[bytes, None] = OrderedDict()
+        self._guessed: dict[Hash, Hash] = {}  # named by an adoption, and by which
 
     def _store(self, event: Stored) -> None:
         shelf, size, count = (event.medium, event.group), event.block_size, len(event.hashes)
@@ -257,6 +271,7 @@ class Resident:
             for kv_block in list(islice(held, max(1, len(held) // 64))):
                 self._forget(kv_block)
                 self.forgotten += 1
+                self.complete = False
 
     def _bound_left(self) -> None:
         while len(self.left) > MAX_LEFT:

@@ -23,7 +23,7 @@ def test_orphans_find_their_prompt(cached):
     assert mirror.counts().orphans == 3
     assert keys(cover().back) == [("t", ["a", "b"])]
     counts = mirror.counts()
-    assert (counts.orphans, counts.adopted, counts.kv_blocks, counts.matched) == (0, 1, 7, 1)
+    assert (counts.orphans, counts.adopted, counts.kv_blocks, counts.matched) == (0, 1, 7, int(cached))
     assert keys(mirror.apply(ONE, [Removed((3,))]).gone) == [("t", ["a"])]
     assert mirror.resident_tokens(where.keys, SIZE) == 12
 
@@ -31,7 +31,7 @@ def test_orphans_find_their_prompt(cached):
 def test_orphans_that_come_after_their_prompt_was_covered():
     mirror, (tokens, where) = Mirror(), simple([A, B])
     mirror.apply(ONE, [])
-    mirror.cover("t", None, [A, B], where)
+    mirror.cover("t", None, [A, B], where, ONE, 16)
     assert keys(mirror.apply(ONE, [told(tokens, parent=3, start=4)]).back) == [("t", ["a", "b"])]
     assert mirror.counts().matched == 1
 
