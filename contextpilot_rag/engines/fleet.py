@@ -268,6 +268,12 @@ class Fleet:
                 member.lost += 1
                 member.why = member.why or (why if not member.alive else "")
 
+    def whole(self, name: str, rank: int) -> None:
+        """A rank told all that happened in its cache since its start."""
+        member = self._members.get(name)
+        if member is not None:
+            member.lane.change(lambda mirror: mirror.whole((name, rank)))
+
     def cover(self, alignment: Alignment, salt: str | None, covering: Covering, cached_tokens: int | None) -> None:
         """Where the blocks of a prompt stand among the KV blocks of the engine that answered it.
 

@@ -15,7 +15,8 @@ from .status import EngineStatus
 class Followed(Protocol):
     """What those who follow engines tell, each from a thread of its own, and what they ask.
 
-    Who has a method ``flowing(name, rank)`` as well is told when a rank's past is told, and what it tells is new.
+    Who has a method ``flowing(name, rank)`` as well is told when a rank's past is told, and what it tells is new; and
+    who has ``whole(name, rank)``, when that was all since its start.
     """
 
     def engines(self) -> tuple[EngineStatus, ...]:

@@ -145,6 +145,7 @@ class Following:
         self._lock = threading.RLock()
         self._followers: dict[str, Follower] = {}
         self._told = Told(weakref.ref(self._fleet))
+        self._standings: dict[str, tuple[Level, str]] = {}  # as the fleet was told, or is about to be
         self._listener: EventListener | None = None
         self._stale = False
 
@@ -172,7 +173,7 @@ class Following:
         follower.start()
         if engine.events:
             if self._listener is None:
-                self._listener = EventListener(told, self._clock, self._patience)
+                self._listener = told.listener = EventListener(told, self._clock, self._patience)
                 weakref.finalize(self, self._listener.close)
             self._listener.add(engine)
 

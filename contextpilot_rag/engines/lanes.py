@@ -65,6 +65,10 @@ class LaneMirror(Protocol):
         """What a holder has is not known any more."""
         ...
 
+    def whole(self, holder: tuple[str, int], /) -> Moves:
+        """A holder told all that happened since its start."""
+        ...
+
     def remove(self, engine: str, /) -> Moves:
         """An engine is gone."""
         ...

@@ -24,17 +24,20 @@ class Told:
 
     Attributes:
         watching: how well each engine can be followed, by name.
+        listener: who listens to their events, if anybody does.
     """
 
     def __init__(self, fleet: weakref.ref[Followed]) -> None:
         self._fleet: Callable[[], Followed | None] = fleet
         self.watching: dict[str, Watching] = {}
+        self.listener: EventListener | None = None
         self._gone: set[str] = set()
 
     def end(self) -> None:
         """Tell nobody anything any more, whatever threads still find."""
         self._fleet = _nobody
         self.watching = {}
+        self.listener = None
 
     def forget(self, name: str) -> None:
         """An engine is followed no longer."""
@@ -64,7 +67,10 @@ class Told:
             elif alive and name in self._gone:
                 self._gone.discard(name)
                 logger.warning("engine %s: it answers again", name)
-        self._say(name)
+                watching.gone()  # what its connection told meanwhile, too
+                if self.listener is not None:
+                    self.listener.again(name)  # all that it told was dropped: it tells it again
+        self.say(name)
 
     def facts(self, name: str, facts: EngineFacts) -> None:
         """What an engine says of itself."""
@@ -101,8 +107,11 @@ class Told:
 
     def flowing(self, engine: str, rank: int) -> None:
         """A rank's events are complete."""
-        flowing = getattr(self._fleet(), "flowing", None)  # a fleet asks nothing of the past
-        if callable(flowing):
+        fleet, listener = self._fleet(), self.listener
+        whole, flowing = getattr(fleet, "whole", None), getattr(fleet, "flowing", None)
+        if callable(whole) and listener is not None and listener.complete(engine, rank):
+            whole(engine, rank)
+        if callable(flowing):  # a fleet asks nothing of the past
             flowing(engine, rank)
         if engine in self.watching:
             self.watching[engine].flowing(rank)

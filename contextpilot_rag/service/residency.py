@@ -163,6 +163,11 @@ class Residency:
                 changes = self.mirror.apply((name, rank), part)
                 self._hand(changes, empty=isinstance(part[-1], Cleared) and self._void(member, rank))
 
+    def whole(self, name: str, rank: int) -> None:
+        """A rank told all that happened in its cache since its start."""
+        with self._order:
+            self.mirror.whole((name, rank))
+
     def flowing(self, name: str, rank: int) -> None:
         """A rank told its past. What it cleared then may be older than what is believed; what it has now counts."""
         member = self.members[name]
