@@ -116,6 +116,22 @@ class EventListener:
                 self._remove(engine.name)
                 self._listen(engine, again=True)
 
+    def again(self, name: str) -> None:
+        """Begin anew with one: the sink is told that what it knows of it is lost, and then all that it tells again.
+
+        Nothing is done for one that is not listened to.
+        """
+        with self._lock:
+            engine = self._engines.get(name)
+            if engine is not None and name in self._links:
+                self._remove(name)
+                self._listen(engine, again=True)
+
+    def complete(self, name: str, rank: int) -> bool:
+        """Whether a rank told all that happened since its start, as far as it has told."""
+        links = self._links.get(name, ())
+        return rank < len(links) and links[rank].feed.complete
+
     def counts(self, name: str) -> EventCounts:
         """What came of an engine's events; zeros for one that is not listened to."""
         ranks = [link.counts() for link in self._links.get(name, ())]
@@ -147,7 +163,9 @@ class EventListener:
             return True
         drain = _Drain(links)
         thread.do(partial(thread.drains.append, drain))
-        return drain.done.wait(timeout)
+        done = drain.done.wait(timeout)
+        drain.wanted = False
+        return done
 
     def _listen(self, engine: Engine, *, again: bool) -> None:
         if self._thread is None:
@@ -179,9 +197,12 @@ class _Drain:
     asked: set[Link] = field(default_factory=set)
     quiet: dict[Link, float] = field(default_factory=dict)  # without a message since then
     done: threading.Event = field(default_factory=threading.Event)
+    wanted: bool = True  # somebody still waits
 
     def look(self, now: float) -> bool:
-        """Whether all have."""
+        """Whether all have, or nobody waits for it any more."""
+        if not self.wanted:
+            return True
         self.links = [link for link in self.links if not link.removed and not self._has(link, now)]
         if not self.links:
             self.done.set()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from ..types import Alignment
 from .covering import Covering
 from .engine import EngineFacts
+from .events import EventListener
 from .followed import Followed
 from .kv import Event
 from .watching import Uncovered, Watching

@@ -134,6 +134,7 @@ class Residency:
             member.alive = alive
             member.bare.clear()  # of one that is back, too: it may have been given something by now
             member.told.clear()
+            member.caught.clear()  # it is asked to tell its past again
             if not alive:
                 self._hand(self.mirror.remove(name), empty=self._all_empty())
                 member.facts = replace(member.facts, running=None, waiting=None)
