@@ -132,7 +132,7 @@ class Coverer:
         """What an engine says of itself."""
         member = self._members.get(name)
         if member is not None:
-            member.facts = facts
+            member.facts = member.facts.updated(facts)
 
     def level(self, name: str, level: Level, why: str = "") -> None:
         """How an engine is followed from here: why its prompts are not told of, if so."""

@@ -16,12 +16,11 @@ from ..forking import after_fork
 from ..index.local import LocalIndex
 from ..index.tree import PrefixTree
 from ..types import Alignment, IndexStats, Namespace, OrderBudget, Request, Usage, short
-from .choice import choose
 from .covering import Covering
+from .dispatch import Dispatch
 from .engine import Engine, EngineFacts, Level
 from .kv import Cleared, Event
 from .lanes import Lane, LaneMirror, Member, expecting, ordered, size_of_pool
-from .loads import Loads, key_of
 from .mirror import Mirror
 from .status import EngineStatus, added_up, of_pool
 
@@ -43,6 +42,7 @@ class Fleet:
     Raises:
         SettingsError: two engines have the same name.
 
+    >>> from contextpilot_rag import BlockRef
     >>> fleet = Fleet([Engine("http://a:8000"), Engine("http://b:8000")], lambda engine: LocalIndex())
     >>> one, other = Request((BlockRef("x", 500),)), Request((BlockRef("y", 500),))
     >>> [fleet.align(request).engine for request in (one, other, one)]
@@ -66,9 +66,9 @@ class Fleet:
         self._external = routing == "external"
         self._pool = Lane(make_index(None), make_mirror())
         self._members: dict[str, Member] = {}  # never changed, but replaced: it is read without a lock
-        self._loads = Loads(clock)
+        self._dispatch = Dispatch(clock)
         self._left = IndexStats()  # what was counted by those that are not here any more
-        self._lock = threading.Lock()  # for the loads and the counts; held for microseconds
+        self._lock = threading.Lock()  # for the counts; held for microseconds
         self._changing = threading.Lock()  # for whoever adds, removes or judges engines; no request takes it
         after_fork(self, Fleet._renew)
         for engine in engines:
@@ -84,9 +84,9 @@ class Fleet:
         members = self._able()
         if not members:
             return expecting(self._pool.index.align(request), self._living(), self._pool)
-        member = self._chosen(members, request)
+        member = self._dispatch.chosen(members, request)
         alignment = replace(member.lane.index.align(request), engine=member.engine.name)
-        self._take(member, alignment)
+        self._dispatch.take(member, alignment)
         return expecting(alignment, [member], member.lane)
 
     def predict(self, request: Request) -> int:
@@ -110,9 +110,9 @@ class Fleet:
         if member is None:
             request = alignment.request
             blocks = tuple(request.blocks[rank] for rank in alignment.order)
-            member = self._chosen(members, replace(request, blocks=blocks, budget=OrderBudget("retrieved")))
+            member = self._dispatch.chosen(members, replace(request, blocks=blocks, budget=OrderBudget("retrieved")))
         member.lane.index.sent(alignment)
-        self._take(member, alignment)
+        self._dispatch.take(member, alignment)
 
     def tree(self, namespace: Namespace) -> PrefixTree | None:
         """A copy of what is believed cached for a namespace; None: nothing, or it depends on the engine."""
@@ -121,18 +121,20 @@ class Fleet:
 
     def observe(self, alignment: Alignment, usage: Usage) -> None:
         """Learn what the engine reported for a request that was aligned here."""
-        member, known = self._done(alignment)
+        member = self._went(alignment, usage)
+        self._lane(member).index.observe(alignment, usage)
         if member is None:
-            self._pool.index.observe(alignment, usage)
             return
-        # What it believed in was dropped if the engine has died since, and must not be held against the new tree.
-        member.lane.index.observe(alignment if known or self._external else replace(alignment, belief=None), usage)
         with self._lock:
             member.observed += 1
             member.reported += usage.cached_tokens or 0
             if usage.cached_tokens is not None and alignment.expected_cached_tokens is not None:
                 member.reported_of_expected += usage.cached_tokens
                 member.expected += alignment.expected_cached_tokens
+
+    def answered(self, alignment: Alignment) -> None:
+        """A request was answered, and nothing was reported."""
+        self._lane(self._went(alignment)).index.answered(alignment)
 
     def forget(self, namespace: Namespace | None = None) -> None:
         """Drop what is known of a namespace, or of all."""
@@ -162,8 +164,7 @@ class Fleet:
             if member is None:
                 return
             self._members = {other: kept for other, kept in self._members.items() if other != name}
-            with self._lock:
-                self._loads.leave(name)
+            self._dispatch.leave(name)
             if self._external:
                 member.lane.drop(name)
                 self._resize()
@@ -208,11 +209,10 @@ class Fleet:
             if member.alive == alive:
                 return
             member.alive = alive
-            with self._lock:
-                self._loads.leave(name)
-                if alive:
-                    self._loads.join(name, late=True)
-            if not alive:
+            if alive:
+                self._dispatch.join(name, late=True)
+            else:
+                self._dispatch.away(name)
                 member.lane.drop(name)
                 member.facts = replace(member.facts, running=None, waiting=None)
             if not self._external or not any(other.alive for other in self._members.values()):
@@ -224,9 +224,8 @@ class Fleet:
         with self._changing:
             member = self._members.get(name)
             if member is not None:
-                member.facts = facts
-                with self._lock:
-                    self._loads.told(name, facts.running, facts.waiting)
+                member.facts = member.facts.updated(facts)
+                self._dispatch.told(name, facts.running, facts.waiting)
                 self._resize()
 
     def level(self, name: str, level: Level, why: str = "") -> None:
@@ -290,12 +289,7 @@ class Fleet:
 
     def failed(self, alignment: Alignment) -> None:
         """A request did not get through: the engine has not computed its prompt, and will not."""
-        member, _ = self._done(alignment)
-        lane = self._pool if member is None else member.lane
-        path = ordered(alignment)
-        if alignment.cached_blocks < len(path):  # what was cached before it still is
-            new = path[: alignment.cached_blocks + 1]
-            lane.index.prune(alignment.request.namespace, [block.key for block in new])
+        self._lane(self._went(alignment)).index.failed(alignment)
 
     def route(self, engine: str | None, tokens: int) -> str | None:
         """Where a conversation goes on: with its engine as long as that lives, else where there is least to do.
@@ -308,16 +302,7 @@ class Fleet:
             The engine's name; None: somebody else chooses.
         """
         members = self._able()
-        if not members:
-            return None
-        names = [member.engine.name for member in members]
-        with self._lock:
-            if engine not in names:
-                standings = [self._loads.standing(name) for name in names]
-                engine = names[choose(standings, tokens, lambda _: tokens, self._loads.usual)[0]]
-            self._loads.note(engine, tokens)
-            members[names.index(engine)].requests += 1
-        return engine
+        return self._dispatch.route(members, engine, tokens) if members else None
 
     def _alone(self, member: Member) -> bool:
         """Whether a tree stands for one cache, so that what that loses, it loses."""
@@ -331,45 +316,19 @@ class Fleet:
         members = tuple(self._members.values())
         return tuple(member for member in members if member.alive) or members
 
-    def _chosen(self, members: Sequence[Member], request: Request) -> Member:
-        """Where a request costs least. The trees are searched without a lock on the loads."""
-        if len(members) == 1:
-            return members[0]
-        with self._lock:
-            self._loads.sweep()
-            standings = [self._loads.standing(member.engine.name) for member in members]
-            usual = self._loads.usual
-        tokens = request.tokens
+    def _went(self, alignment: Alignment, usage: Usage | None = None) -> Member | None:
+        """A request is on its way no longer: where it went, as far as that is still here."""
+        return self._members.get(self._dispatch.done(alignment, usage) or "")
 
-        def uncached(place: int) -> float:
-            lane = members[place].lane
-            return tokens - lane.index.predict(request) + lane.head_tokens(request)
-
-        return members[choose(standings, tokens, uncached, usual)[0]]
-
-    def _take(self, member: Member, alignment: Alignment) -> None:
-        request = alignment.request
-        missing = max(0, request.tokens - alignment.predicted_cached_tokens)
-        if request.namespace.head:
-            missing += member.lane.head_tokens(request)
-            member.lane.note_head(request.namespace)
-        with self._lock:
-            self._loads.take(member.engine.name, key_of(request), missing)
-            member.requests += 1
-
-    def _done(self, alignment: Alignment) -> tuple[Member | None, bool]:
-        """A request is on its way no longer: where it went, as far as that is still here, and whether it was known."""
-        with self._lock:
-            went = self._loads.give_back(key_of(alignment.request), alignment.engine)
-        return self._members.get(alignment.engine or went or ""), went is not None
+    def _lane(self, member: Member | None) -> Lane:
+        return self._pool if member is None else member.lane
 
     def _join(self, engine: Engine, *, late: bool) -> None:
         with self._changing:
             if engine.name in self._members:
                 raise SettingsError(f"there is already an engine called {short(engine.name)}")
             lane = self._pool if self._external else Lane(self._make_index(engine), self._make_mirror())
-            with self._lock:
-                self._loads.join(engine.name, late=late)
+            self._dispatch.join(engine.name, late=late)
             self._members = {**self._members, engine.name: Member(engine, lane)}
             self._resize()
 
@@ -386,11 +345,11 @@ class Fleet:
 
     def _status(self, member: Member) -> EngineStatus:
         stats = member.lane.index.stats()
+        outstanding = self._dispatch.outstanding(member.engine.name)
         with self._lock:
-            status = member.status(stats, self._loads.outstanding(member.engine.name), self._clock())
+            status = member.status(stats, outstanding, self._clock())
         return of_pool(status, stats) if self._external else status
 
     def _renew(self) -> None:
-        """In a forked child. The requests that are on their way are the parent's."""
+        """In a forked child."""
         self._lock, self._changing = threading.Lock(), threading.Lock()
-        self._loads.clear()

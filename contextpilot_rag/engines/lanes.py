@@ -115,9 +115,10 @@ class Lane:
 
     def __init__(self, index: LocalIndex, mirror: LaneMirror) -> None:
         self.index = index
+        self._given = index.terms  # counts where the engine says nothing
         self._mirror = mirror
         self._heads: OrderedDict[Namespace, None] = OrderedDict()  # those whose prompts' beginning is cached here
-        self._size: tuple[int | None, int | None, bool] = (None, None, False)
+        self._size = self._given.capacity_tokens, self._given.kv_block_tokens, False
         self._lock = threading.Lock()
         self._heads_lock = threading.Lock()  # the only one that a request takes, for no longer than a look-up
         after_fork(self, Lane._renew)
@@ -148,7 +149,9 @@ class Lane:
         return self._mirror.expected(namespace, blocks)
 
     def resize(self, capacity_tokens: int | None, block_size: int | None, level: Level) -> None:
-        """The cache's size, and how it is followed, as far as it is known now."""
+        """The cache's size, and how it is followed, as far as it is known now; else it is as the index was made."""
+        capacity_tokens = capacity_tokens or self._given.capacity_tokens
+        block_size = block_size or self._given.kv_block_tokens
         if level == "events" and capacity_tokens is not None:
             capacity_tokens *= EVENTS_ROOM
         size = capacity_tokens, block_size, level == "events"

@@ -1,6 +1,7 @@
 """Loads: what each engine still has to prefill, and what it was given lately.
 
-What is taken is given back when the request was answered or failed; what nobody reports on expires. Not thread-safe:
+What is taken is given back when the request was answered or failed; what nobody reports on expires. A request costs
+something even where all of its blocks are cached: its question is computed, and its answer is written. Not thread-safe:
 its owner holds a lock.
 """
 
@@ -8,7 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import median_low
 
 from ..types import Request
 from .choice import RAMP_REQUESTS, Joining, Standing
@@ -19,6 +21,9 @@ TOLD_SECONDS = 30.0
 """What an engine says of its queue is true for so long."""
 MEMORY_REQUESTS = 100
 """How many requests ago, for each engine, what still counts was given, on average; it fades exponentially."""
+BESIDE_TOKENS = 32
+"""What a request costs at least beside its blocks; more, where answers are reported that cost more."""
+LATEST = 32  # reports that this is taken from
 _LARGE = 1e100
 
 
@@ -27,17 +32,19 @@ class Open:
     """A request that was not reported on yet.
 
     Args:
-        engine: where it went.
+        book: of the engine where it went.
         key: what it is found by.
-        tokens: to prefill.
+        tokens: to prefill, of its blocks.
         at: when, by the owner's clock.
+        number: how many were taken before it.
         closed: it was given back.
     """
 
-    engine: str
+    book: _Book
     key: Hashable
     tokens: float
     at: float
+    number: int
     closed: bool = False
 
 
@@ -45,6 +52,8 @@ class Open:
 class _Book:
     """What is noted of an engine."""
 
+    engine: str
+    open: dict[Hashable, deque[Open]] = field(default_factory=dict)  # each with the oldest first
     open_tokens: float = 0.0
     open_requests: int = 0
     recent: float = 0.0  # times the scale
@@ -54,6 +63,18 @@ class _Book:
     running: int = 0
     waiting: int = 0
     told_at: float | None = None
+    away: bool = False
+    void: bool = False  # its requests are nobody's any more
+
+    def close(self, request: Open) -> None:
+        """The oldest of its key is not open any more."""
+        request.closed = True
+        requests = self.open[request.key]
+        requests.popleft()
+        if not requests:
+            del self.open[request.key]
+        self.open_requests -= 1
+        self.open_tokens = max(0.0, self.open_tokens - request.tokens) if self.open_requests else 0.0
 
 
 class Loads:
@@ -65,7 +86,8 @@ class Loads:
         max_open: requests that are kept; beyond, the oldest counts no more.
 
     Attributes:
-        usual: tokens to prefill of a request, on average.
+        usual: tokens of a request that cost something, on average.
+        beside: those of them that are none of its blocks, usually.
         expired: requests that nobody reported on.
 
     >>> now = [0.0]
@@ -73,7 +95,7 @@ class Loads:
     >>> loads.join("a")
     >>> loads.take("a", "request", 900)
     >>> loads.standing("a").queue, loads.give_back("request"), loads.standing("a").queue
-    (900.0, 'a', 0.0)
+    (932.0, 'a', 0.0)
     """
 
     def __init__(
@@ -83,12 +105,14 @@ class Loads:
         self._load_seconds = load_seconds
         self._max_open = max_open
         self._books: dict[str, _Book] = {}
-        self._open: dict[Hashable, deque[Open]] = {}
+        self._here: list[_Book] = []  # those that are not away; all, if all are
         self._by_age: deque[Open] = deque()  # closed ones, too, until they are swept out
-        self._opened = 0
+        self._opened = self._taken = 0
         self._scale = 1.0  # grows, so that what was noted before counts less
         self._total = 0.0  # given to all, ever
+        self._latest: deque[int] = deque(maxlen=LATEST)
         self.usual = 0.0
+        self.beside = BESIDE_TOKENS
         self.expired = 0
 
     def __len__(self) -> int:
@@ -96,25 +120,40 @@ class Loads:
         return self._opened
 
     def join(self, engine: str, *, late: bool = False) -> None:
-        """An engine is there.
+        """An engine is there; also one that was away.
 
         Args:
             engine: its name.
             late: the others were there before, so it is warmed gradually: it begins with what they were given on
                 average, as if it had been there all the time.
         """
-        book = _Book()
-        if late and self._books:
-            book.recent = sum(other.recent for other in self._books.values()) / len(self._books)
+        self._close_all(engine)
+        others = [book for book in self._here if book.engine != engine]
+        book = _Book(engine)
+        if late and others:
+            book.recent = sum(other.recent for other in others) / len(others)
             book.joined_at = self._total
         self._books[engine] = book
+        self._count()
 
     def leave(self, engine: str) -> None:
         """An engine is gone, and what it had to do with it."""
+        self._close_all(engine)
         self._books.pop(engine, None)
-        for requests in list(self._open.values()):
-            for request in [request for request in requests if request.engine == engine]:
-                self._close(request)
+        self._count()
+
+    def away(self, engine: str) -> None:
+        """An engine does not answer: what it had to do is gone. If none is there, all are tried, and equally often."""
+        book = self._books.get(engine)
+        if book is None:
+            return
+        self._close_all(engine)
+        self._books[engine] = _Book(engine, recent=book.recent, away=True)
+        self._count()
+        if all(other.away for other in self._here):
+            mean = sum(other.recent for other in self._here) / len(self._here)
+            for other in self._here:
+                other.recent = mean
 
     def take(self, engine: str, key: Hashable, tokens: float) -> None:
         """A request goes to an engine.
@@ -122,13 +161,14 @@ class Loads:
         Args:
             engine: its name.
             key: to find it by when it is given back; several may have the same.
-            tokens: to prefill there.
+            tokens: to prefill there, of its blocks.
         """
         book = self._books.get(engine)
         if book is None:
             return
-        request = Open(engine, key, tokens, self._clock())
-        self._open.setdefault(key, deque()).append(request)
+        request = Open(book, key, tokens, self._clock(), self._taken)
+        self._taken += 1
+        book.open.setdefault(key, deque()).append(request)
         self._by_age.append(request)
         self._opened += 1
         book.open_tokens += tokens
@@ -137,11 +177,12 @@ class Loads:
         self.sweep()
 
     def note(self, engine: str, tokens: float) -> None:
-        """Tokens to prefill went to an engine, and nobody will report on them."""
+        """A request with so many tokens to prefill went to an engine; what it costs besides is added."""
         book = self._books.get(engine)
         if book is None:
             return
-        self._scale *= 1 + 1 / (MEMORY_REQUESTS * len(self._books))
+        tokens += self.beside
+        self._scale *= 1 + 1 / (MEMORY_REQUESTS * len(self._here))
         if self._scale > _LARGE:
             for other in self._books.values():
                 other.recent /= self._scale
@@ -151,6 +192,11 @@ class Loads:
         book.requests += 1
         self._total += tokens
         self.usual += (tokens - self.usual) / MEMORY_REQUESTS if self.usual else tokens
+
+    def cost(self, tokens: int) -> None:
+        """A request was answered that cost so many tokens beside those of its blocks."""
+        self._latest.append(tokens)
+        self.beside = max(BESIDE_TOKENS, median_low(self._latest))  # one absurd report moves no median
 
     def give_back(self, key: Hashable, engine: str | None = None) -> str | None:
         """A request was answered, or failed: the oldest with that key, if there is one.
@@ -162,11 +208,15 @@ class Loads:
         Returns:
             Where it went; None: there is none.
         """
-        for request in self._open.get(key, ()):
-            if engine in {None, request.engine}:
-                self._close(request)
-                return request.engine
-        return None
+        oldest: Open | None = None
+        for book in self._books.values():
+            if engine in {None, book.engine} and key in book.open:
+                first = book.open[key][0]
+                oldest = first if oldest is None or first.number < oldest.number else oldest
+        if oldest is None:
+            return None
+        self._close(oldest)
+        return oldest.book.engine
 
     def told(self, engine: str, running: int | None, waiting: int | None) -> None:
         """An engine said how many requests it works on, and how many wait there. Others may send to it, too."""
@@ -184,31 +234,32 @@ class Loads:
             if book.requests >= RAMP_REQUESTS:
                 book.joined_at = None
             else:
-                fair = (self._total - book.joined_at) / len(self._books)
+                fair = (self._total - book.joined_at) / len(self._here)
                 joining = Joining(book.requests, book.given, fair)
-        return Standing(book.open_tokens + self._others(book), book.recent / self._scale, joining)
+        queue = book.open_tokens + book.open_requests * self.beside + self._others(book)
+        return Standing(queue, book.recent / self._scale, joining)
 
     def outstanding(self, engine: str) -> int:
-        """Tokens that an engine has to prefill, of requests that are not reported on yet."""
-        return round(self._books.get(engine, _Book()).open_tokens)
+        """Tokens that an engine has to prefill, of the blocks of requests that are not reported on yet."""
+        book = self._books.get(engine)
+        return 0 if book is None else round(book.open_tokens)
 
     def sweep(self) -> None:
         """Drop what is too old or too much."""
         ages = self._by_age
         oldest = self._clock() - self._load_seconds
-        while ages and (ages[0].closed or ages[0].at <= oldest or self._opened > self._max_open):
+        while ages and (_over(ages[0]) or ages[0].at <= oldest or self._opened > self._max_open):
             request = ages.popleft()
-            if not request.closed:
+            if not _over(request):
                 self._close(request)
                 self.expired += 1
         if len(ages) > 2 * self._opened + 1_000:  # closed ones behind an old one
-            self._by_age = deque(request for request in ages if not request.closed)
+            self._by_age = deque(request for request in ages if not _over(request))
 
     def clear(self) -> None:
         """Forget all requests: they are somebody else's, as in a forked child."""
         for book in self._books.values():
-            book.open_tokens, book.open_requests = 0.0, 0
-        self._open.clear()
+            book.open, book.open_tokens, book.open_requests = {}, 0.0, 0
         self._by_age.clear()
         self._opened = 0
 
@@ -220,16 +271,23 @@ class Loads:
         return min(book.waiting, strangers) * self.usual
 
     def _close(self, request: Open) -> None:
-        request.closed = True
-        requests = self._open[request.key]
-        requests.remove(request)
-        if not requests:
-            del self._open[request.key]
+        request.book.close(request)
         self._opened -= 1
-        book = self._books.get(request.engine)
+
+    def _close_all(self, engine: str) -> None:
+        """None of an engine's requests is open any more. They are not looked at one by one: there may be very many."""
+        book = self._books.get(engine)
         if book is not None:
-            book.open_requests -= 1
-            book.open_tokens = max(0.0, book.open_tokens - request.tokens) if book.open_requests else 0.0
+            book.void = True
+            self._opened -= book.open_requests
+            self._books[engine] = _Book(engine)
+
+    def _count(self) -> None:
+        self._here = [book for book in self._books.values() if not book.away] or list(self._books.values())
+
+
+def _over(request: Open) -> bool:
+    return request.closed or request.book.void
 
 
 def key_of(request: Request) -> Hashable:

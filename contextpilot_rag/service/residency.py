@@ -142,7 +142,7 @@ class Residency:
 
     def facts(self, name: str, facts: EngineFacts) -> None:
         """What an engine says of itself."""
-        self.members[name].facts = facts
+        self.members[name].facts = self.members[name].facts.updated(facts)
         self._resize()
 
     def level(self, name: str, level: Level, why: str = "") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from statistics import median_low
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from contextpilot_rag.engines.choice import (
     choose,
     welcoming,
 )
-from contextpilot_rag.engines.loads import Loads
+from contextpilot_rag.engines.loads import BESIDE_TOKENS, Loads
 
 tokens = st.integers(0, 5_000)
 joinings = st.builds(Joining, st.integers(0, 2 * RAMP_REQUESTS), tokens, tokens)
@@ -95,6 +96,7 @@ class LoadsMachine(RuleBasedStateMachine):
         self.loads = Loads(lambda: self.now, load_seconds=10, max_open=8)
         self.here = set()
         self.open = []  # (engine, key, tokens, at)
+        self.costs = []
 
     def sweep(self):
         self.open = [one for one in self.open if one[3] > self.now - 10][-8:]
@@ -110,6 +112,20 @@ class LoadsMachine(RuleBasedStateMachine):
         self.here.discard(engine)
         self.loads.leave(engine)
         self.open = [one for one in self.open if one[0] != engine]
+
+    @precondition(lambda self: self.here)
+    @rule(data=st.data(), late=st.booleans())
+    def away_and_back(self, data, late):
+        engine = data.draw(st.sampled_from(sorted(self.here)))
+        self.loads.away(engine)
+        self.open = [one for one in self.open if one[0] != engine]
+        if late:
+            self.loads.join(engine, late=True)
+
+    @rule(tokens=st.integers(0, 1_000))
+    def cost(self, tokens):
+        self.costs.append(tokens)
+        self.loads.cost(tokens)
 
     @precondition(lambda self: self.here)
     @rule(data=st.data(), key=st.integers(0, 3), size=st.integers(0, 1_000))
@@ -143,7 +159,9 @@ class LoadsMachine(RuleBasedStateMachine):
         for engine in self.ENGINES:
             expected = sum(size for name, _, size, _ in self.open if name == engine)
             assert self.loads.outstanding(engine) == expected
-            assert self.loads.standing(engine).queue == expected
+            number = sum(name == engine for name, _, _, _ in self.open)
+            beside = max(BESIDE_TOKENS, median_low(self.costs[-32:])) if self.costs else BESIDE_TOKENS
+            assert self.loads.standing(engine).queue == expected + number * beside
 
 
 TestLoads = LoadsMachine.TestCase
@@ -158,7 +176,7 @@ def test_nothing_leaks_where_nobody_ever_reports():
         now[0] += 0.1
         loads.take("a", number, 10)
         assert len(loads) <= 500
-        assert len(loads._open) <= 500
+        assert len(loads._books["a"].open) <= 500
         assert len(loads._by_age) <= 1_500
     assert loads.expired == 5_000 - len(loads)
     now[0] += 100
@@ -201,7 +219,7 @@ def test_one_that_joins_late_begins_with_the_mean_and_is_ramped():
     assert loads.standing("b").recent == loads.standing("a").recent
     loads.take("a", "next", 4_000)
     loads.take("b", "next", 500)
-    assert loads.standing("b").joining == Joining(1, 500, 2_250)
+    assert loads.standing("b").joining == Joining(1, 532, 2_282)
     assert loads.standing("a").joining is None
     for number in range(RAMP_REQUESTS):
         loads.take("b", number, 10)
@@ -214,15 +232,15 @@ def test_the_engines_own_queue_counts_where_it_is_not_ours_and_not_for_long():
     loads.join("a")
     loads.take("a", 1, 1_000)
     loads.told("a", running=1, waiting=3)
-    assert loads.standing("a").queue == 1_000 + 3 * 1_000
+    assert loads.standing("a").queue == 4 * 1_032
     loads.told("a", running=0, waiting=1)
-    assert loads.standing("a").queue == 1_000
+    assert loads.standing("a").queue == 1_032
     loads.told("a", running=None, waiting=None)  # says nothing: what was said stands
     loads.told("a", running=8, waiting=0)
-    assert loads.standing("a").queue == 1_000
+    assert loads.standing("a").queue == 1_032
     loads.told("a", running=8, waiting=9)
     now[0] += 31
-    assert loads.standing("a").queue == 1_000
+    assert loads.standing("a").queue == 1_032
     loads.told("gone", 1, 1)
 
 
@@ -246,3 +264,79 @@ def test_cold_requests_are_spread_evenly():
         loads.give_back(number)
         went.append(place)
     assert all(85 <= went.count(place) <= 115 for place in range(4))
+
+
+def test_a_request_costs_something_though_all_of_it_is_cached():
+    loads, numbers = Loads(lambda: 0.0), random.Random(0)
+    names = "abc"
+    for engine in names:
+        loads.join(engine)
+    went, has = [], {0}
+    for number in range(300):  # all of it is where it was sent before, and none was answered yet
+        standings = [loads.standing(name) for name in names]
+        place, missing = choose(standings, 300, lambda place: 300 * (place not in has), loads.usual)
+        loads.take(names[place], number, missing)
+        has.add(place)
+        went.append(place)
+    assert went[:10] == [0] * 10
+    assert min(went.count(place) for place in range(3)) > 80
+    loads.clear()
+    for number in range(300):  # questions alone, each answered at once
+        place, missing = choose([loads.standing(name) for name in names], 0, lambda _: 0, loads.usual)
+        loads.take(names[place], number, missing)
+        loads.give_back(number)
+        loads.cost(numbers.randrange(50, 80))
+        went.append(place)
+    assert all(went[300:].count(place) >= 80 for place in range(3))
+
+
+def test_what_a_request_costs_beside_its_blocks_is_as_most_reports_say():
+    loads = Loads(lambda: 0.0)
+    loads.join("a")
+    loads.take("a", 1, 0)
+    for tokens in (500, 10**9, 480):
+        loads.cost(tokens)
+    assert loads.standing("a").queue == 500
+    for _ in range(32):
+        loads.cost(3)
+    assert loads.standing("a").queue == BESIDE_TOKENS
+
+
+def test_where_all_are_away_all_are_tried_equally_often():
+    loads = Loads(lambda: 0.0)
+    for engine in "abc":
+        loads.join(engine)
+    for number in range(200):
+        loads.take("ab"[number % 2], number, 1_000)
+    loads.away("c")
+    loads.away("a")
+    for number in range(100):
+        loads.take("b", number, 1_000)
+    loads.away("b")
+    loads.away("gone")
+    assert len(loads) == 0
+    assert len({loads.standing(engine).recent for engine in "abc"}) == 1
+    went = []
+    for number in range(60):
+        place, missing = choose([loads.standing(name) for name in "abc"], 500, lambda _: 500, loads.usual)
+        loads.take("abc"[place], (number, "tried"), missing)
+        loads.give_back((number, "tried"))
+        went.append(place)
+    assert [went.count(place) for place in range(3)] == [20, 20, 20]
+    loads.join("c", late=True)
+    assert loads.standing("c").joining == Joining(0, 0, 0)
+
+
+def test_of_one_that_leaves_no_request_is_looked_at():
+    loads = Loads(lambda: 0.0)
+    for engine in "ab":
+        loads.join(engine)
+    for number in range(4_000):
+        loads.take("ab"[number % 2], "the same", number)
+    requests = loads._books["a"].open["the same"].copy()
+    loads.leave("a")
+    assert len(loads) == 2_000
+    assert not any(request.closed for request in requests)  # one by one, that took seconds
+    assert [loads.give_back("the same") for _ in range(2_001)] == ["b"] * 2_000 + [None]
+    loads.sweep()
+    assert len(loads._by_age) < 1_100

@@ -251,6 +251,31 @@ def test_the_size_of_the_cache_is_as_set_or_as_the_engine_says():
     assert (fleet.block_size("one"), fleet.block_size("two")) == (32, None)
 
 
+@pytest.mark.parametrize("routing", ["pilot", "external"])
+def test_what_was_set_counts_where_the_engine_says_nothing(routing):
+    def make(_):
+        return LocalIndex(capacity_tokens=5_000, kv_block_tokens=32)
+
+    def known():
+        terms = fleet._members["one"].lane.index.terms
+        return terms.capacity_tokens, terms.kv_block_tokens
+
+    fleet = Fleet(engines("one"), make, routing=routing)
+    assert known() == (5_000, 32)
+    fleet.facts("one", EngineFacts("vllm", 777, running=1, waiting=2))
+    assert known() == (777, 32)
+    fleet.facts("one", EngineFacts())  # it could not be asked for once
+    assert known() == (777, 32)
+    status = fleet.engines()[0]
+    assert (status.kind, status.capacity_tokens, status.waiting) == ("vllm", 777, None)
+    fleet.facts("one", EngineFacts("vllm", 888, 16))
+    assert known() == (888, 16)
+    fleet.level("one", "events")
+    assert known() == (2 * 888, 16)
+    fleet.facts("one", EngineFacts("sglang"))  # another one altogether
+    assert known() == (2 * 5_000, 32)
+
+
 def test_one_tree_for_a_pool_is_as_large_as_all_that_live():
     sized = []
 

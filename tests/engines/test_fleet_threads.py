@@ -98,12 +98,13 @@ def test_counts_of_requests_are_kept_whatever_happens_to_engines():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize("which", ["_lock", "_changing", "lane"])
+@pytest.mark.parametrize("which", ["_lock", "_changing", "dispatch", "lane"])
 def test_a_forked_child_goes_on_without_the_parents_locks_and_loads(which):
     fleet = fleet_of("one", "two")
     answered(fleet, Request((A, B)))
     fleet.align(Request((X, Y)))
-    lock = fleet._members["one"].lane._lock if which == "lane" else getattr(fleet, which)
+    locks = {"lane": fleet._members["one"].lane._lock, "dispatch": fleet._dispatch._lock}
+    lock = locks.get(which) or getattr(fleet, which)
     taken, release = threading.Event(), threading.Event()
 
     def hold():
