@@ -62,6 +62,10 @@ class Told(Protocol):
         """Where a prompt's blocks stand among the engine's KV blocks."""
         ...
 
+    def say(self, name: str) -> None:
+        """How it is followed may have changed."""
+        ...
+
     def covered(self, name: str, why_not: Uncovered | None = None, detail: str = "") -> None:
         """Whether a prompt could be covered, and why not."""
         ...
@@ -132,7 +136,7 @@ class Follower:
         self._alive = True
         self._failures = self._checks = 0
         self._checked = clock()
-        self._hurry = False
+        self._hurry = self._to_say = False
         self._said = False
         self._thread = threading.Thread(target=self._run, name=f"contextpilot {engine.name}", daemon=True)
 
@@ -161,6 +165,17 @@ class Follower:
                 self._lost += 1
             self._changed.notify_all()
 
+    @property
+    def alive(self) -> bool:
+        """Whether the engine answers, as far as is known."""
+        return self._alive
+
+    def say_soon(self) -> None:
+        """Have it told how the engine is followed. Returns at once."""
+        with self._changed:
+            self._to_say = True
+            self._changed.notify_all()
+
     def check_soon(self) -> None:
         """Ask at once whether it is there; a request to it failed. Returns at once."""
         with self._changed:
@@ -170,7 +185,9 @@ class Follower:
     def drained(self, timeout: float) -> bool:
         """Wait until nothing waits here; whether that came to be in so many seconds."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._stopped or not (self._waiting or self._busy), timeout)
+            return self._changed.wait_for(
+                lambda: self._stopped or not (self._waiting or self._busy or self._to_say), timeout
+            )
 
     def _run(self) -> None:
         check_at = self._clock()
@@ -182,14 +199,18 @@ class Follower:
                 check_at = now + self._guarded(self._check, CHECK_SECONDS)
                 self._checked = self._clock()
             with self._changed:
-                if not self._waiting and not self._stopped and not self._hurry:
+                if not (self._waiting or self._stopped or self._hurry or self._to_say):
                     self._changed.wait(max(0.0, check_at - self._clock()))
                 if self._stopped:
                     return
                 answered = self._waiting.popleft() if self._waiting else None
-                self._busy = answered is not None
+                say, self._to_say = self._to_say, False
+                self._busy = say or answered is not None
+            if say:
+                self._guarded(partial(self._told.say, self.engine.name), None)
             if answered is not None:
                 self._guarded(partial(self._cover, answered), None)
+            if self._busy:
                 with self._changed:
                     self._busy = False
                     self._changed.notify_all()

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..forking import after_fork
 from ..types import Alignment, Rule, Usage
-from .engine import Engine
+from .engine import Engine, Level
 from .events import EventCounts, EventListener
 from .followed import Followed
 from .follower import Answered, Follower, FollowerCounts
@@ -64,6 +64,7 @@ class Following:
         with self._lock:
             self._engines.pop(name, None)
             self._told.forget(name)
+            self._standings.pop(name, None)
             follower = self._followers.pop(name, None)
             listener = self._listener
         if follower is not None:
@@ -97,9 +98,14 @@ class Following:
     def reported(self, name: str, usage: Usage | None) -> None:
         """An engine answered a request, and reported this of it; None: nothing. Returns at once."""
         watching = self._told.watching.get(name)
-        if watching is not None:
-            watching.answered(usage, self._fleet.block_size(name))
-            self._fleet.level(name, watching.level, watching.why)
+        if watching is None:
+            return
+        watching.answered(usage, self._fleet.block_size(name))
+        standing = watching.level, watching.why
+        follower = self._followers.get(name)
+        if follower is not None and standing != self._standings.get(name):
+            self._standings[name] = standing
+            follower.say_soon()  # to tell it may take as long as whoever tells of the cache just now
 
     def failed(self, name: str | None) -> None:
         """A request to an engine failed, None: to any of them; ask at once whether it is there. Returns at once."""
@@ -184,4 +190,5 @@ class Following:
 
     def _anybody(self) -> str:
         """Where an external router chooses, any engine's tokenizer will do."""
-        return next((status.name for status in self._fleet.engines() if status.alive), "")
+        followers = self._followers
+        return next((name for name, follower in list(followers.items()) if follower.alive), "")

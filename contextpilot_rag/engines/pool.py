@@ -15,6 +15,7 @@ from .engine import Engine, EngineLike, engine_of, quiet
 from .followed import Pooled
 from .follower import FollowerCounts
 from .following import Following
+from .sockets import check_zmq
 from .status import EngineStatus
 
 logger = logging.getLogger("contextpilot_rag")
@@ -44,6 +45,8 @@ class EnginePool:
         self._elsewhere = elsewhere
         if elsewhere and len(engines) > 1:
             logger.info("the service chooses no engine, so alignments name none: send to your router")
+        if any(engine.events for engine in engines):
+            check_zmq()
         self._engines = {engine.name: engine for engine in engines}
         self._following = Following(fleet, tokenizer, elsewhere=elsewhere)
         for engine in engines:
@@ -100,9 +103,12 @@ class EnginePool:
 
         Raises:
             SettingsError: it is none, or there is one of this name.
+            MissingPackage: it has events, and pyzmq is not installed. Nothing has changed then.
         """
         made = engine_of(engine)
         made = quiet(made) if self._elsewhere else made
+        if made.events:
+            check_zmq()
         self.fleet.add(made)
         self._engines = {**self._engines, made.name: made}
         self._following.add(made)

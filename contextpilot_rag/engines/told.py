@@ -90,7 +90,7 @@ class Told:
         watching = self.watching.get(name)
         if watching is not None:
             watching.covered(why_not, detail)
-            self._say(name)
+            self.say(name)
 
     def events(self, engine: str, rank: int, events: Sequence[Event]) -> None:
         """An engine told of its cache."""
@@ -116,15 +116,15 @@ class Told:
             flowing(engine, rank)
         if engine in self.watching:
             self.watching[engine].flowing(rank)
-            self._say(engine)
+            self.say(engine)
 
     def broken(self, engine: str, rank: int, why: str) -> None:
         """A rank's events cannot be had, or not understood."""
         if engine in self.watching:
             self.watching[engine].broken(rank, why)
-            self._say(engine)
+            self.say(engine)
 
-    def _say(self, name: str) -> None:
+    def say(self, name: str) -> None:
         """Log what is to be said of an engine, and let the fleet know how it is followed."""
         watching, fleet = self.watching.get(name), self._fleet()
         if watching is None or fleet is None:

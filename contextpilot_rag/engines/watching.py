@@ -22,7 +22,8 @@ NO_EVENTS = (
     "and at this address?"
 )
 UNLIKE = (
-    "the token ids of most prompts are not those that the engine caches; is it the same tokenizer and chat template?"
+    "most prompts are not what the engine caches; is it the same tokenizer and chat template, and is the cache salt "
+    "sent (extra_body=prompt.extra_body)?"
 )
 
 Uncovered = Literal["unlike", "unread", "failed", "size", "messages", "dropped"]

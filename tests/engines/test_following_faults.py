@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import sys
+import threading
 from contextlib import contextmanager
 
 import pytest
@@ -14,6 +16,7 @@ from contextpilot_rag.engines import facts as facts_module
 from contextpilot_rag.engines import follower as follower_module
 from contextpilot_rag.engines import following as following_module
 from contextpilot_rag.engines.facts import ailment, healthy
+from contextpilot_rag.errors import MissingPackage
 from contextpilot_rag.testing import FakeEngine
 from tests.engines.answering import answering
 from tests.engines.test_following import BLOCKS, followed, free_port, said, status, until
@@ -193,3 +196,42 @@ def test_what_ails_an_engine_is_said():
         assert "not answered in time" in ailment(engine, 0.2)
     assert facts_module.HEALTH_SECONDS == 2.0
     assert json.dumps(ailment(Engine(f"http://127.0.0.1:{free_port()}", name="gone")))
+
+
+def test_no_answer_waits_for_whoever_tells_of_the_cache(fake, caplog):
+    with in_step(fake, caplog) as pilot:
+        lane = pilot.index._members["fake"].lane
+        prompts = [pilot.align([BLOCKS["A"]], "What?") for _ in range(40)]
+        done = threading.Event()
+
+        def observe():
+            for prompt in prompts:  # so many reports of nothing that the level would change, were it not for events
+                pilot.observe(prompt, {"usage": {"prompt_tokens": 300, "prompt_tokens_details": {"cached_tokens": 0}}})
+            done.set()
+
+        pilot.engines._following._told.watching["fake"].broken(0, "on purpose")
+        with lane._lock:
+            threading.Thread(target=observe, daemon=True).start()
+            assert done.wait(20)
+        until(lambda: status(pilot).level == "usage" and status(pilot).why == "on purpose")
+
+
+def test_an_engine_that_cannot_be_listened_to_does_not_join(monkeypatch):
+    monkeypatch.setitem(sys.modules, "zmq", None)
+    listened = Engine("http://127.0.0.1:2", name="two", events="tcp://127.0.0.1:9")
+    with ContextPilot(engines=["http://127.0.0.1:3 name=one"]) as pilot:
+        with pytest.raises(MissingPackage, match="pyzmq"):
+            pilot.engines.add(listened)
+        assert [one.name for one in pilot.engines] == ["one"]
+        assert len(pilot.engines) == 1
+        assert {pilot.align([name]).engine for name in BLOCKS} == {"one"}
+        with pytest.raises(MissingPackage, match="pyzmq"):
+            ContextPilot(engines=["http://127.0.0.1:3 name=three", listened])
+    assert not [one for one in threading.enumerate() if one.name == "contextpilot three"]
+
+
+def test_what_ails_it_stands_in_why():
+    loading = {"/health": (503, {"error": "Loading model"})}
+    with answering(loading, name="slow") as server, ContextPilot(engines=[server.engine]) as pilot:
+        until(lambda: not status(pilot).alive)
+        assert "/health of engine slow is answered with 503" in status(pilot).why
