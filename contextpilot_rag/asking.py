@@ -165,6 +165,18 @@ class Asker:
         else:
             self.failures.answered("observe")
 
+    def answered(self, alignment: Alignment) -> None:
+        """An answer came that reports nothing. An index in this process notes it; to any other it would say nothing."""
+        tell = getattr(self.index, "answered", None)
+        if not (callable(tell) and at_once(self.index)):
+            return
+        try:
+            tell(alignment)
+        except Exception as error:  # noqa: BLE001  fails open: an answer is there, it must reach the caller
+            self.failures.fail(error, "observe")
+        else:
+            self.failures.answered("observe")
+
     async def asent(self, alignment: Alignment) -> None:
         """Tell of an order that was chosen elsewhere. What fails is raised."""
         index = awaited(self.index)

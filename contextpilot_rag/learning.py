@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from .asking import Asker
-from .dedup.messages import Messages
+from .dedup.messages import Messages, as_message, checked_messages
 from .engines.usage import usage_of
 from .errors import InputError
 from .failing import Failures
 from .prompt.prompt import AlignedPrompt
 from .tokens import TokenCounter
-from .types import Alignment, Usage
+from .types import Alignment, Usage, short
 
 if TYPE_CHECKING:
     from .engines.pool import EnginePool
@@ -36,7 +37,9 @@ class Learner:
     def observe(self, alignment: Alignment, response: object, messages: Messages | None) -> Usage | None:
         """As `ContextPilot.observe`."""
         usage = self._reported(alignment, response)
-        if usage is not None:
+        if usage is None:
+            self._asker.answered(alignment)
+        else:
             self._asker.observe(alignment, usage)
         self._answered(alignment, messages, usage)
         return usage
@@ -44,7 +47,9 @@ class Learner:
     async def aobserve(self, alignment: Alignment, response: object, messages: Messages | None) -> Usage | None:
         """As `observe`, awaiting an index that is elsewhere."""
         usage = self._reported(alignment, response)
-        if usage is not None:
+        if usage is None:
+            self._asker.answered(alignment)
+        else:
             await self._asker.aobserve(alignment, usage)
         self._answered(alignment, messages, usage)
         return usage
@@ -68,12 +73,32 @@ class Learner:
 
     def _answered(self, alignment: Alignment, messages: Messages | None, usage: Usage | None) -> None:
         """Let the engine's follower know that a prompt is in its cache now."""
+        prompt = alignment if isinstance(alignment, AlignedPrompt) else None
+        known = None if prompt is None or self._pool is None else prompt.sent.messages
+        if messages is not None:
+            try:
+                known = _as_sent(messages)
+            except Exception as error:  # noqa: BLE001  fails open, always: an answer is there, it must reach the caller
+                self._failures.note(error)
+                known = None  # whatever was sent, it is not the prompt's own
         if self._pool is None:
             return
-        prompt = alignment if isinstance(alignment, AlignedPrompt) else None
-        if messages is None and prompt is not None:
-            messages = prompt.sent.messages
         try:
-            self._pool.answered(alignment, messages, None if prompt is None else prompt.salt, usage)
+            self._pool.answered(alignment, known, None if prompt is None else prompt.salt, usage)
         except Exception as error:  # noqa: BLE001  fails open: an answer is there, it must reach the caller
             self._failures.fail(error)
+
+
+def _as_sent(messages: Messages) -> list[Mapping[str, Any]]:
+    """Messages as they were sent.
+
+    Raises:
+        InputError: they are none.
+    """
+    found = []
+    for number, message in enumerate(checked_messages(messages), start=1):
+        one = as_message(message)
+        if one is None or not isinstance(one.get("content"), str | list | tuple | None):
+            raise InputError(f"observe(messages=...): message {number} is no message, but {short(message)}")
+        found.append(one)
+    return found
