@@ -30,8 +30,9 @@ Uncovered = Literal["unlike", "unread", "failed", "size", "messages", "dropped"]
 """Why an answered prompt could not be found among the engine's KV blocks."""
 
 UNCOVERED: dict[Uncovered, str] = {
-    "unlike": "most prompts have another number of tokens than the engine reports: were they sent with tools, with "
-    "template settings, or with a history that was not given? say what was sent, observe(..., messages=...)",
+    "unlike": "most prompts have another number of tokens than the engine reports: they were sent with a history that "
+    "was not given (say what was sent, observe(..., messages=...)), or with tools or template settings, which cannot "
+    "be told",
     "unread": "the blocks of most prompts are not found in the messages that were sent; if those are not "
     "alignment.messages(), say what was sent, observe(..., messages=...)",
     "failed": "it does not say the token ids of prompts (/tokenize fails); give the pilot its tokenizer, "
