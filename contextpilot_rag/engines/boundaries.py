@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..dedup.marks import shield
 from ..prompt.escape import escape
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _SEAM = 4  # tokens at either end of a part that may differ from what it is by itself
 _SURE = 8  # equal tokens before a place is looked at closely
 _MOST_PLACES = 64  # where the first part may stand; of more nobody knows which is meant
+_CLOSING = 4  # tokens at a block's end that the end of the documents may change: of 3 characters, and one that touches
 _ALIKE = 4  # blocks of a prompt that begin alike before this is taken as their manner, and counted
 _MOST_ALIKE = 32  # tokens of such a beginning
 _LEAD = 96  # characters before the first block by which its place is found in a prompt that others made
@@ -77,6 +78,14 @@ class _Place:
     end: int
     whole: int
     same: bool
+
+
+class _Ends(NamedTuple):
+    """Where parts end, as in a `Covering`; and how many of them, and of the labels, were found for sure."""
+
+    ends: tuple[int, ...]
+    lasts: tuple[int, ...]
+    sure: int
 
 
 def covering_of(
@@ -155,18 +164,25 @@ def covering(ids: Sequence[int], pieces: Sequence[Piece], block_size: int, salt:
     own = list(ids)
     parts = [list(piece.ids) for piece in pieces]
     first = 0 if len(parts[0]) > 2 else 1
-    found: set[tuple[int, ...]] = set()
+    found: dict[tuple[int, ...], _Ends] = {}
     for start in _starts(own, parts[first]):
         ends = _ends(own, start, pieces[first:])
         if ends is not None:
-            # Without anything before it, the first block begins where it begins.
-            found.add(tuple(ends) if first == 0 else (max(0, start - 1), *ends))
-        if len(found) > 1:
-            return None
-    if not found:
+            # Without anything before it, the first block begins where it begins; without it, nothing of this is there.
+            before = max(0, start - 1)
+            if first:
+                ends = ends._replace(ends=(before, *ends.ends), lasts=(before, *ends.lasts))
+            else:
+                ends = ends._replace(lasts=(min(before, ends.lasts[0]), *ends.lasts[1:]))
+            found[ends.ends] = max(ends, found.get(ends.ends, ends), key=lambda one: (one.sure, -one.lasts[0]))
+    # Parts too short to be sure of fit in many places; where most of them are found is where they are.
+    most = max((one.sure for one in found.values()), default=0)
+    best = [one for one in found.values() if one.sure == most]
+    if len(best) != 1:
         return None
     contents = (content(own[start : start + block_size]) for start in range(0, len(own) - block_size + 1, block_size))
-    return Covering(chain(own, block_size, salt), tuple(contents), found.pop(), len(own), block_size)
+    keys = chain(own, block_size, salt)
+    return Covering(keys, tuple(contents), best[0].ends, len(own), block_size, best[0].lasts)
 
 
 def _texts(message: Mapping[str, Any]) -> Iterator[str]:
@@ -235,9 +251,11 @@ def _tokenised(pieces: Sequence[TextPiece], tokens: TokenIds) -> list[Piece]:
     return made
 
 
-def _ends(ids: list[int], start: int, pieces: Sequence[Piece]) -> list[int] | None:
+def _ends(ids: list[int], start: int, pieces: Sequence[Piece]) -> _Ends | None:
     """How many tokens are the same whatever follows each part, if the first begins about there."""
     ends: list[int] = []
+    lasts: list[int] = []
+    sure_of = 0
     labelled: list[int] = []  # those parts behind which a label follows that is common
     at, low, slack = start, 0, 0
     for number, piece in enumerate(pieces):
@@ -251,21 +269,27 @@ def _ends(ids: list[int], start: int, pieces: Sequence[Piece]) -> list[int] | No
             # Too short to be known for sure. It has no end of its own then, and the next is looked for further around.
             at += len(part)
             slack += len(part)
+            lasts.append(low)
         else:
             at, slack = place.whole, 0
-            low = place.end
+            sure_of += 1
             follows = pieces[number + 1] if number + 1 < len(pieces) else None
+            # Of the last part it shows where it stops being what it would be if another followed.
+            closing = _CLOSING if piece.common and follows is not None else 0
+            lasts.append(max(low, min(place.end, place.whole - closing)))
+            low = place.end
             if place.same and follows is not None and follows.common and follows.before:
                 # The next label is the same whichever block it is for, but for the token that touches the block.
                 sure = list(follows.before[:-1])
                 if ids[place.whole : place.whole + len(sure)] == sure:
                     low = place.whole + len(sure)
                     labelled.append(number)
+                    sure_of += 1
         ends.append(low)
     alike = _alike(ids, ends, labelled)
     for number in labelled:
         ends[number] += alike
-    return ends
+    return _Ends(tuple(ends), tuple(lasts), sure_of)
 
 
 def _alike(ids: list[int], ends: list[int], labelled: list[int]) -> int:

@@ -188,7 +188,8 @@ class Mirror:
         """
         with self._lock:
             found = 0
-            for passage in self._passages.walk(space, [block.key for block in blocks]):
+            walked = list(self._passages.walk(space, [block.key for block in blocks]))
+            for passage in walked:
                 if passage.there:
                     found += len(passage.keys)
                     continue
@@ -197,6 +198,8 @@ class Mirror:
                 found += max(runs, default=0)
                 break
             heads = self._passages.heads(space)
+            if heads and len(walked) == len(blocks) + 1:  # what follows its last block is its end, which may be new
+                found = min(found, walked[-1].last // heads[-1].block_size)
             return found * heads[-1].block_size if heads else None
 
     def resident_tokens(self, keys: Sequence[bytes], block_size: int) -> int:

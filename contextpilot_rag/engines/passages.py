@@ -42,17 +42,18 @@ class Passage:
     Args:
         parent: what it follows; None: it is a head.
         block: None: it is a head.
-        end: tokens of the prompt up to its end, whatever follows.
+        end: tokens of the prompt up to its end, whatever block follows.
         keys: of the KV blocks that end within it.
         own: holders that have all of these, as a set of bits.
     """
 
-    __slots__ = ("block", "children", "end", "keys", "own", "parent", "there")
+    __slots__ = ("block", "children", "end", "keys", "last", "own", "parent", "there")
 
     def __init__(self, parent: Passage | None, block: BlockRef | None, end: int, keys: tuple[bytes, ...]) -> None:
         self.parent = parent
         self.block = block
         self.end = end
+        self.last = end  # the same where no block follows, either
         self.keys = keys
         self.own = 0
         self.there = 0  # holders that have all from the prompt's beginning
@@ -131,6 +132,8 @@ class Passages:
                 parent.children[block.key] = passage
                 self._add(head, passage)
             passages.append(passage)
+        for number, passage in enumerate(passages):
+            passage.last = min(passage.last, covering.last(number))
         for passage in reversed(passages):
             self._by_use.move_to_end(passage)
         self._bound(len(passages))

@@ -333,3 +333,40 @@ def test_a_conversation_with_the_fake_engine():
     assert found is not None
     before = Tokens().of_messages(turn.messages()[:-1])
     assert common(Tokens().of_messages(turn.messages()), before) < found.ends[0] < found.ends[1] < found.ends[2]
+
+
+@kinds
+@settings(max_examples=10)
+@given(data=st.data())
+def test_no_last_end_is_behind_what_a_prompt_has_in_common_that_ends_there(kind, data):
+    """The documents may end where a longer prompt's went on, whatever is asked then."""
+    texts = numbered(data.draw(st.lists(plain, min_size=2, max_size=6)))
+    prompt = aligned(texts, "Why?")
+    tokens = Templated(KINDS[kind])
+    found = covering_of(prompt.messages(SYSTEM), prompt, tokens, SIZE)
+    assert found is not None
+    ids = tokens.of_messages(prompt.messages(SYSTEM))
+    for count in range(len(texts)):
+        short = aligned(texts[:count], data.draw(st.sampled_from(["Why?", "When, and where?", "[2] is a label"])))
+        same = common(ids, tokens.of_messages(short.messages(SYSTEM)))
+        assert found.last(count) <= min(same, found.ends[count])
+        assert same - found.last(count) <= 8
+
+
+@kinds
+@pytest.mark.parametrize("texts", [["a"], ["a", "b"], ["I", "am", "ok"], ["1", "2", "3"], ["?"], ["\u3042", "b"]])
+def test_blocks_of_one_character_are_read(kind, texts):
+    """Parts too short to be sure of fit behind the end of the documents, too, which looks like their beginning."""
+    tokens = Templated(KINDS[kind])
+    prompt = aligned(texts)
+    found = covering_of(prompt.messages(SYSTEM), prompt, tokens, SIZE)
+    if kind == "no words" and len(texts) == 1:  # a label that may be one token with what follows is not sure, either
+        return
+    assert found is not None
+    ids = tokens.of_messages(prompt.messages(SYSTEM))
+    other = aligned(["zebras run"])
+    same = common(ids, tokens.of_messages(other.messages(SYSTEM)))
+    assert same - 8 <= found.ends[0] <= same
+    for count in range(1, len(texts) + 1):
+        longer = aligned([*texts[:count], "zebras run and run"])
+        assert found.ends[count] <= common(ids, tokens.of_messages(longer.messages(SYSTEM)))

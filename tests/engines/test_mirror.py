@@ -9,7 +9,9 @@ import pytest
 
 from contextpilot_rag import BlockRef
 from contextpilot_rag.engines.asked import MAX_ASKED
-from contextpilot_rag.engines.kv import Cleared, Removed
+from contextpilot_rag.engines.chain import chain, content
+from contextpilot_rag.engines.covering import Covering
+from contextpilot_rag.engines.kv import Cleared, Removed, Stored
 from contextpilot_rag.engines.mirror import Changes, Mirror
 from contextpilot_rag.engines.passages import MAX_HEADS
 from tests.engines.world import ONE, SIZE, A, B, C, Machine, World, block, covering, ids, keys, prompt, simple, told
@@ -313,3 +315,17 @@ def test_a_forked_child_can_go_on(held):
         fits = known == (0 if held else 28) and mirror.resident_tokens(where.keys, SIZE) == 28
         os._exit(0 if fits else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_what_ends_where_others_went_on_is_expected_no_further_than_both_are_alike():
+    """Behind a prompt's last block its documents end; what was seen there before is another block's label."""
+    mirror, refs = Mirror(), [BlockRef("a", 4), BlockRef("b", 4)]
+    tokens = tuple(range(12))
+    contents = tuple(content(tokens[at : at + 2]) for at in range(0, 12, 2))
+    mirror.apply(("vllm", 0), [Stored(tuple(range(100, 106)), None, tokens, 2)])
+    assert mirror.expected("tree", refs) is None
+    mirror.cover("tree", None, refs, Covering(chain(tokens, 2), contents, (2, 6, 10), 12, 2, (1, 5, 10)))
+    assert [mirror.expected("tree", refs[:count]) for count in range(3)] == [0, 4, 10]
+    assert mirror.expected("tree", [refs[0], BlockRef("c", 4)]) == 6
+    mirror.cover("tree", None, refs, Covering(chain(tokens, 2), contents, (2, 6, 10), 12, 2, (1, 3, 10)))
+    assert mirror.expected("tree", refs[:1]) == 2
