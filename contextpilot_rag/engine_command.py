@@ -10,6 +10,7 @@ from typing import get_args
 
 from .engines.checkup import SECONDS, Checkup, check_up
 from .engines.engine import Engine, Level, engine_of
+from .engines.shown import shown_url
 
 _LEVELS: tuple[Level, ...] = get_args(Level)
 _MARKS = {True: "ok", False: "no", None: "--"}
@@ -77,7 +78,7 @@ def _seconds(text: str) -> float:
 def _plain(engine: Engine, found: Checkup, asked: Level, *, reached: bool) -> dict[str, object]:
     return {
         "engine": engine.name,
-        "url": engine.url,
+        "url": shown_url(engine.url),
         "level": found.level,
         "asked": asked,
         "reached": reached,

@@ -74,7 +74,7 @@ class Learner:
     def _answered(self, alignment: Alignment, messages: Messages | None, usage: Usage | None) -> None:
         """Let the engine's follower know that a prompt is in its cache now."""
         prompt = alignment if isinstance(alignment, AlignedPrompt) else None
-        known = None if prompt is None or self._pool is None else prompt.sent.messages
+        known: Messages | None = None if prompt is None or self._pool is None else prompt.sent.messages
         if messages is not None:
             try:
                 known = _as_sent(messages)

@@ -19,6 +19,7 @@ from .asking import Asker
 from .batch import Plan
 from .engines.endpoint import Answer, AsyncEndpoint
 from .engines.engine import place_of
+from .engines.shown import shown_url
 from .engines.status import EngineStatus
 from .errors import EngineBrokeOff, EngineError, EngineRefused, EngineUnreachable, SettingsError
 from .prompt.prompt import AlignedPrompt
@@ -234,8 +235,8 @@ def _at(plan: Plan[AlignedPrompt], asker: Asker, endpoint: AsyncEndpoint) -> Pla
     place = place_of(endpoint.url) if engines else None
     name = next((engine.name for engine in engines if place_of(engine.url) == place), None)
     if name is None and len(engines) > 1 and getattr(asker.index, "chooses", False):
-        logger.warning("a plan is sent to %s, which is none of the engines that are followed", endpoint.url)
-        name = endpoint.url
+        name = shown_url(endpoint.url)
+        logger.warning("a plan is sent to %s, which is none of the engines that are followed", name)
     if name is None:
         return plan
     return replace(plan, alignments=tuple(replace(prompt, engine=name) for prompt in plan))

@@ -16,8 +16,9 @@ from ..errors import IndexFailed, InputError, SettingsError
 from ..forking import after_fork
 from ..types import Alignment, short
 from .covering import Covering
-from .engine import Engine, EngineFacts, Level
+from .engine import Engine, EngineFacts, Level, check_apart
 from .kv import Event
+from .shown import shown_url
 from .status import EngineStatus
 
 
@@ -49,7 +50,7 @@ class _Member:
         """Sizes and events are the service's to know; here they are 0."""
         return EngineStatus(
             name=self.engine.name,
-            url=self.engine.url,
+            url=shown_url(self.engine.url),
             alive=self.alive,
             level=self.level,
             why=self.why or self.level_why,
@@ -105,11 +106,12 @@ class Coverer:
         """An engine joins.
 
         Raises:
-            SettingsError: there is one of this name.
+            SettingsError: there is one of this name, or at this address.
         """
         with self._lock:
             if engine.name in self._members:
                 raise SettingsError(f"there is already an engine called {short(engine.name)}")
+            check_apart(engine, [member.engine for member in self._members.values()])
             self._members = {**self._members, engine.name: _Member(engine)}
 
     def remove(self, name: str) -> None:

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 from ..errors import EngineBrokeOff, EngineError, EngineRefused, EngineUnreachable, SettingsError
 from ..prompt.render import Message
 from ..types import Usage
+from .shown import shown_text, shown_url
 from .usage import usage_of
 
 if TYPE_CHECKING:
@@ -235,7 +236,8 @@ def api_url(url: str) -> str:
     except ValueError:  # a port that is no number, a broken IPv6 address, a name that is none
         usable = False
     if not usable:
-        raise SettingsError(f"an endpoint is an http(s) URL such as http://127.0.0.1:8000/v1, not {url!r}")
+        shown = shown_text(url) if isinstance(url, str) else url
+        raise SettingsError(f"an endpoint is an http(s) URL such as http://127.0.0.1:8000/v1, not {shown!r}")
     return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/") or "/v1", "", ""))
 
 
@@ -303,7 +305,7 @@ def _request(model: str, messages: Sequence[Message], options: Mapping[str, Any]
 
 def _first_model(url: str, models: Sequence[openai.types.Model]) -> str:
     if not models or not isinstance(models[0].id, str):
-        raise EngineRefused(f"the engine at {url} lists no model; name one")
+        raise EngineRefused(f"the engine at {shown_url(url)} lists no model; name one")
     return models[0].id
 
 
@@ -317,6 +319,7 @@ def _errors(url: str, reading: _Reading | None = None) -> Iterator[None]:
     """
     import openai
 
+    url = shown_url(url)
     try:
         yield
     except openai.APITimeoutError as error:

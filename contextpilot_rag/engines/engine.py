@@ -13,12 +13,14 @@ from ..checking import check_known, parsed
 from ..errors import SettingsError
 from ..types import short
 from .endpoint import api_url
+from .shown import shown_url
 
 Kind = Literal["vllm", "sglang", "llama.cpp", "unknown"]
 Level = Literal["model", "usage", "events"]
 _TRANSPORTS = ("tcp", "ipc")
 _METHOD = re.compile(r"/(v1/.+|(chat/)?completions|responses|embeddings|models|tokenize|health|metrics)$")
 _BETWEEN = re.compile(r"[\n;]|,(?=\s*(?:https?://|$))")
+_LAST_PORT = 65_535
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -65,36 +67,63 @@ class Engine:
         url = api_url(self.url)
         if _METHOD.search(urlsplit(url).path):
             raise SettingsError(
-                f"an engine is given as http://HOST:PORT, with or without /v1, and nothing behind: {short(self.url)}"
+                "an engine is given as http://HOST:PORT, with or without /v1, and nothing behind: "
+                f"{short(shown_url(self.url))}"
             )
         object.__setattr__(self, "url", url)
-        for name in ("name", "events", "replay", "topic", "api_key"):
-            if not isinstance(getattr(self, name), str):
-                raise SettingsError(f"an engine's {name} must be str, not {type(getattr(self, name)).__name__}")
-        for name, empty in (("ranks", False), ("capacity_tokens", True), ("block_size", True)):
-            value = getattr(self, name)
-            if not (empty and value is None) and (type(value) is not int or value < 1):
-                raise SettingsError(f"an engine's {name} must be a positive int, not {short(value)}")
-        for name in ("events", "replay"):
-            address = getattr(self, name)
-            if address and not _usable(address):
-                raise SettingsError(
-                    f"an engine's {name} must be tcp://HOST:PORT or ipc:///PATH, without *, not {short(address)}"
-                )
-        if self.replay and not self.events:
-            raise SettingsError("an engine's replay means nothing without its events")
-        if self.ranks > 1 and self.events and not self.events.startswith("tcp:"):
-            raise SettingsError("the events of several ranks need a tcp address: rank r is at its port + r")
-        if not self.name:
-            object.__setattr__(self, "name", urlsplit(self.url).netloc.rpartition("@")[2])
+        if self.name == "":
+            object.__setattr__(self, "name", urlsplit(url).netloc.rpartition("@")[2])
+        _check_kinds(self)
+        _check_events(self)
 
     def __repr__(self) -> str:
-        shown = [repr(self.url)]
+        shown = [repr(shown_url(self.url))]
         for one in fields(self)[1:]:
             value = getattr(self, one.name)
             if value != one.default:
                 shown.append(f"{one.name}={'***' if one.name == 'api_key' else value!r}")
         return f"Engine({', '.join(shown)})"
+
+
+def _check_kinds(engine: Engine) -> None:
+    """That each setting is of its kind."""
+    for name in ("name", "events", "replay", "topic", "api_key"):
+        if not isinstance(getattr(engine, name), str):
+            raise SettingsError(f"an engine's {name} must be str, not {type(getattr(engine, name)).__name__}")
+    for name, empty in (("ranks", False), ("capacity_tokens", True), ("block_size", True)):
+        value = getattr(engine, name)
+        if not (empty and value is None) and (type(value) is not int or value < 1):
+            raise SettingsError(f"an engine's {name} must be a positive int, not {short(value)}")
+    if engine.name != engine.name.strip() or not engine.name.isprintable():
+        raise SettingsError(f"an engine's name must be printable, and not begin or end blank: {short(engine.name)}")
+    if not isinstance(engine.listen, bool):
+        raise SettingsError(f"an engine's listen must be True or False, not {short(engine.listen)}")
+    if engine.model is not None and not (isinstance(engine.model, str) and engine.model.strip()):
+        raise SettingsError(f"an engine's model must be the name of one, or None, not {short(engine.model)}")
+    if not (engine.api_key.isascii() and engine.api_key.isprintable()):
+        raise SettingsError("an engine's api_key must be of printable ASCII characters")
+
+
+def _check_events(engine: Engine) -> None:
+    """That its events, and those of all its ranks, can be where they are said to be."""
+    for name in ("events", "replay"):
+        address = getattr(engine, name)
+        if address and not _usable(address):
+            raise SettingsError(
+                f"an engine's {name} must be tcp://HOST:PORT or ipc:///PATH, without *, not {short(address)}"
+            )
+    if engine.replay and not engine.events:
+        raise SettingsError("an engine's replay means nothing without its events")
+    if engine.ranks > 1 and engine.events and not engine.events.startswith("tcp:"):
+        raise SettingsError("the events of several ranks need a tcp address: rank r is at its port + r")
+    ports = [urlsplit(address).port or 0 for address in (engine.events, engine.replay)]
+    if max(ports) + engine.ranks - 1 > _LAST_PORT:
+        raise SettingsError(f"rank {engine.ranks - 1} of an engine would be at a port above {_LAST_PORT}")
+    if engine.events and _meet(engine.events, engine.replay, engine.ranks):
+        raise SettingsError(
+            "an engine's events and replay must not share a port, nor those of its ranks: "
+            f"{short(engine.events)}, {short(engine.replay)}"
+        )
 
 
 EngineLike = Engine | str
@@ -116,9 +145,11 @@ def engine_of(given: EngineLike) -> Engine:
     url, *rest = given.split()
     values = dict(part.partition("=")[::2] for part in rest)
     check_known(values, [one.name for one in fields(Engine)][1:])
+    if len(values) < len(rest):
+        raise SettingsError(f"engine {shown_url(url)}: a setting is given twice")
     kinds = {"listen": bool, "ranks": int, "capacity_tokens": int, "block_size": int}
     converted: dict[str, Any] = {
-        name: parsed(f"engine {url}, {name}", value, kinds.get(name, str)) for name, value in values.items()
+        name: parsed(f"engine {shown_url(url)}, {name}", value, kinds.get(name, str)) for name, value in values.items()
     }
     return Engine(url, **converted)
 
@@ -127,7 +158,7 @@ def engines_of(given: Iterable[EngineLike] | EngineLike) -> tuple[Engine, ...]:
     """Engines, each once; a text has one a line, or separated by ";", or by commas in front of the next address.
 
     Raises:
-        SettingsError: one is none, or two have the same name.
+        SettingsError: one is none, or two have the same name or the same address.
 
     >>> [engine.name for engine in engines_of("http://a:8000, http://b:8000")]
     ['a:8000', 'b:8000']
@@ -143,6 +174,8 @@ def engines_of(given: Iterable[EngineLike] | EngineLike) -> tuple[Engine, ...]:
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise SettingsError(f"two engines are called {min(twice)!r}; give them names")
+    for place, engine in enumerate(engines):
+        check_apart(engine, engines[:place])
     return engines
 
 
@@ -169,6 +202,23 @@ def place_of(url: str) -> tuple[str, str, int | None, str]:
     except ValueError:
         here = host == "localhost"
     return parts.scheme, "localhost" if here else host, parts.port or _DEFAULT_PORTS.get(parts.scheme), parts.path
+
+
+def check_apart(engine: Engine, others: Iterable[Engine]) -> None:
+    """That an engine is none of the others under another name: it would be thought to have two caches.
+
+    At one address several models may be served, each by an engine of its own.
+
+    Raises:
+        SettingsError: it is.
+    """
+    place = place_of(engine.url), engine.model
+    for other in others:
+        if (place_of(other.url), other.model) == place:
+            raise SettingsError(
+                f"engines {short(other.name)} and {short(engine.name)} are the same, {shown_url(engine.url)}; "
+                "give it once"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +260,14 @@ class EngineFacts:
             later.waiting,
             self.events if later.events is None else later.events,
         )
+
+
+def _meet(one: str, other: str, ranks: int) -> bool:
+    """Whether two addresses are the same for any of so many ranks."""
+    first, second = urlsplit(one), urlsplit(other)
+    if first.scheme != "tcp" or second.scheme != "tcp":
+        return one == other
+    return first.hostname == second.hostname and abs((first.port or 0) - (second.port or 0)) < ranks
 
 
 def _usable(address: str) -> bool:

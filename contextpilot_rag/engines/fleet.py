@@ -5,6 +5,7 @@ No input or output and no threads of its own: whoever follows the engines tells 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,11 +19,13 @@ from ..index.tree import PrefixTree
 from ..types import Alignment, IndexStats, Namespace, OrderBudget, Request, Usage, short
 from .covering import Covering
 from .dispatch import Dispatch
-from .engine import Engine, EngineFacts, Level
+from .engine import Engine, EngineFacts, Level, check_apart
 from .kv import Cleared, Event
 from .lanes import Lane, LaneMirror, Member, expecting, ordered, size_of_pool
 from .mirror import Mirror
 from .status import EngineStatus, added_up, of_pool
+
+logger = logging.getLogger("contextpilot_rag")
 
 
 class Fleet:
@@ -40,7 +43,7 @@ class Fleet:
         make_mirror: makes what remembers the KV blocks of a tree.
 
     Raises:
-        SettingsError: two engines have the same name.
+        SettingsError: two engines have the same name, or the same address.
 
     >>> from contextpilot_rag import BlockRef
     >>> fleet = Fleet([Engine("http://a:8000"), Engine("http://b:8000")], lambda engine: LocalIndex())
@@ -67,6 +70,7 @@ class Fleet:
         self._pool = Lane(make_index(None), make_mirror())
         self._members: dict[str, Member] = {}  # never changed, but replaced: it is read without a lock
         self._dispatch = Dispatch(clock)
+        self._said = False  # that a plan begins from nothing
         self._left = IndexStats()  # what was counted by those that are not here any more
         self._lock = threading.Lock()  # for the counts; held for microseconds
         self._changing = threading.Lock()  # for whoever adds, removes or judges engines; no request takes it
@@ -115,9 +119,22 @@ class Fleet:
         self._dispatch.take(member, alignment)
 
     def tree(self, namespace: Namespace) -> PrefixTree | None:
-        """A copy of what is believed cached for a namespace; None: nothing, or it depends on the engine."""
+        """A copy of what is believed cached for a namespace; None: nothing, or it depends on the engine.
+
+        A plan is sent to one engine, and which one is only said when it is: it begins as if nothing were cached.
+        """
         lanes = [member.lane for member in self._able()] or [self._pool]
-        return lanes[0].index.tree(namespace) if len(lanes) == 1 else None
+        if len(lanes) == 1:
+            return lanes[0].index.tree(namespace)
+        with self._lock:
+            said, self._said = self._said, True
+        if not said:
+            logger.warning(
+                "a plan for one of %d engines cannot begin from what is cached, as nobody knows at which; it begins as "
+                "if nothing were (said once)",
+                len(lanes),
+            )
+        return None
 
     def observe(self, alignment: Alignment, usage: Usage) -> None:
         """Learn what the engine reported for a request that was aligned here."""
@@ -153,7 +170,7 @@ class Fleet:
         """An engine joins. It is warmed gradually.
 
         Raises:
-            SettingsError: there is one of this name.
+            SettingsError: there is one of this name, or at this address.
         """
         self._join(engine, late=True)
 
@@ -327,6 +344,7 @@ class Fleet:
         with self._changing:
             if engine.name in self._members:
                 raise SettingsError(f"there is already an engine called {short(engine.name)}")
+            check_apart(engine, [member.engine for member in self._members.values()])
             lane = self._pool if self._external else Lane(self._make_index(engine), self._make_mirror())
             self._dispatch.join(engine.name, late=late)
             self._members = {**self._members, engine.name: Member(engine, lane)}

@@ -14,6 +14,7 @@ from ..types import Alignment, BlockRef, IndexStats, Namespace, Request
 from .covering import Covering
 from .engine import Engine, EngineFacts, Level
 from .kv import Event
+from .shown import shown_url
 from .status import EngineStatus
 
 MAX_HEADS = 10_000
@@ -285,7 +286,7 @@ class Member:
         """
         return EngineStatus(
             name=self.engine.name,
-            url=self.engine.url,
+            url=shown_url(self.engine.url),
             alive=self.alive,
             level=self.level,
             why=self.why or self.level_why,

@@ -16,6 +16,7 @@ from ..engines.engine import Engine, Kind, Level
 from ..engines.events import EventCounts
 from ..engines.following import Following
 from ..engines.mirror import MirrorCounts
+from ..engines.shown import shown_url
 from ..types import Alignment, Namespace, Usage
 from .core import Service
 from .covers import Cover, Covers
@@ -159,7 +160,7 @@ class EngineWatch:
             engines=tuple(
                 FollowedEngine(
                     name=name,
-                    url=member.engine.url,
+                    url=shown_url(member.engine.url),
                     alive=member.alive,
                     level=member.level,
                     why=member.why or member.level_why,

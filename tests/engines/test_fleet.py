@@ -193,6 +193,17 @@ def test_engines_join_and_leave():
     assert fleet.stats().requests == 83
 
 
+def test_one_engine_under_two_names_is_refused():
+    fleet = fleet_of("one")
+    for same in ("http://ONE:8000/v1/", "http://user@one:8000"):
+        with pytest.raises(SettingsError, match="'one' and 'other' are the same"):
+            fleet.add(Engine(same, "other"))
+        with pytest.raises(SettingsError, match="are the same"):
+            Fleet([*engines("one"), Engine(same, "other")], lambda engine: LocalIndex())
+    fleet.add(Engine("http://one:8000", "another model's", model="m"))
+    assert [status.name for status in fleet.engines()] == ["one", "another model's"]
+
+
 def test_two_engines_of_one_name_are_refused():
     with pytest.raises(SettingsError, match="'one'"):
         Fleet([*engines("one"), *engines("one")], lambda engine: LocalIndex())
@@ -324,11 +335,15 @@ def test_calibration_is_what_was_reported_over_what_was_expected():
     assert counts.calibration == 0.75
 
 
-def test_a_plan_begins_from_a_tree_only_where_there_is_one():
+def test_a_plan_begins_from_a_tree_only_where_there_is_one(caplog):
     request = Request((A, B))
     for fleet, known in ((fleet_of("one"), True), (fleet_of("one", "two"), False)):
         fleet.align(request)
-        assert (fleet.tree(Namespace()) is not None) == known
+        for _ in range(3):
+            assert (fleet.tree(Namespace()) is not None) == known
+        said = [record for record in caplog.records if "contextpilot" in record.name]
+        assert len(said) == (not known)  # once
+    assert "one of 2 engines" in said[0].getMessage()
     fleet.alive("two", False)
     fleet.align(request)
     assert fleet.tree(Namespace()) is not None

@@ -71,7 +71,8 @@ def test_answers_that_report_nothing_are_answers():
 def test_a_late_answer_is_learnt_from_all_the_same():
     now = [0.0]
     fleet = Fleet(engines("one"), lambda engine: LocalIndex(single=True), clock=lambda: now[0])
-    answered(fleet, Request((A, B)), cached=0)
+    for cached in (0, 200, 200):
+        answered(fleet, Request((A, B)), cached=cached)
     late = fleet.align(Request((A, B)))
     now[0] += 1_000
     answered(fleet, Request((X, Y)))  # by now it is no load any more

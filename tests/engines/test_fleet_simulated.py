@@ -99,7 +99,7 @@ def test_one_that_joins_is_given_no_flood_and_then_its_share():
     router = OfFleet(fleet, [*names, "new"])
 
     def join():
-        fleet.add(replace(next(iter(fleet._members.values())).engine, name="new"))
+        fleet.add(replace(next(iter(fleet._members.values())).engine, url="http://new:8000", name="new"))
 
     outcome = run(router, machines, requests, clock, per_second=9, at={1_000: join})
     first = [place for place, _, _ in outcome.served[1_000:1_050]].count(3)

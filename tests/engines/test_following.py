@@ -321,7 +321,9 @@ def test_engines_join_and_leave(fake):
     with ContextPilot(engines=[Engine(fake.base_url, name="one")]) as pilot:
         with pytest.raises(SettingsError, match="one"):
             pilot.engines.add(Engine(fake.base_url, name="one"))
-        pilot.engines.add(f"{fake.base_url} name=two")
+        with pytest.raises(SettingsError, match="the same"):
+            pilot.engines.add(f"{fake.base_url} name=two")
+        pilot.engines.add("http://127.0.0.1:9 name=two")
         assert [one.name for one in pilot.engines] == ["one", "two"]
         pilot.engines.remove("one")
         assert pilot.align(["x"]).engine == "two"
