@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .kv import Batch, Stored
-from .steps import Action, Ask, InStep, Lost, Pass, Unanswered
+from .kv import Batch
+from .marks import later, mark, weight
+from .steps import Action, Ask, FeedCounts, InStep, Lost, Pass, Unanswered
 
 PATIENCE = 10.0
 PAUSE = 30.0
@@ -24,9 +25,11 @@ CHECK = 30.0
 SOON = 1.0
 """Seconds after connecting for the first such check: until a subscription has arrived, all that is sent is missed."""
 HELD = 4096
-HELD_TOKENS = 4_000_000
+HELD_TOKENS = 1_000_000
+"""And names of KV blocks; about 40 MB."""
 RECENT = 1024
 _TRIES = 3
+_OLD = 16  # old messages in a row that are not known
 
 
 @dataclass(slots=True)
@@ -37,18 +40,6 @@ class _Replay:
     since: float  # the last time that something of it came
     last: int | None  # what we had when it was asked for
     same: bool  # that it is the same life of the engine: shown, or nothing to show
-
-
-@dataclass(slots=True)
-class FeedCounts:
-    """What happened: messages passed on, doubled ones, gaps, replays asked for, histories lost, restarts seen."""
-
-    passed: int = 0
-    duplicates: int = 0
-    gaps: int = 0
-    replays: int = 0
-    lost: int = 0
-    restarts: int = 0
 
 
 class Feed:
@@ -73,7 +64,9 @@ class Feed:
         self._epoch: str | None = None
         self._recent: dict[int, int | None] = {}  # number: what it was, for the last ones
         self._held: dict[int, Batch | None] = {}  # arrived, but something before them is missing
-        self._weight = 0  # their tokens
+        self._weight = 0
+        self._old_ones = (0, -1)  # unknown old messages that followed each other, and the number of the last
+        self._no_doubt = 0.0  # until then
         self._heard = -1  # the highest number that arrived and was not passed on
         self._asked: _Replay | None = None
         self._asks = 0
@@ -111,7 +104,8 @@ class Feed:
             number: the message's.
             batch: what it says; None: that was not understood.
         """
-        self._next_check = now + CHECK
+        if self.last is None or number > self.last:
+            self._next_check = now + CHECK
         earlier = self._earlier(batch)
         if batch is not None and None not in (batch.epoch, self._epoch) and batch.epoch != self._epoch:
             self._restart(now, "the engine says so", number, batch)
@@ -154,8 +148,8 @@ class Feed:
             self._begin(number)
         last = number - 1 if self.last is None else self.last
         if number <= last:
-            mark, known = _mark(batch), self._recent.get(number)
-            if number in self._recent and None not in (known, mark) and known != mark:
+            its, known = mark(batch), self._recent.get(number)
+            if number in self._recent and None not in (known, its) and known != its:
                 self._restart(now, "another message has the number of one that we have", None, None)
             elif number in self._recent:
                 asked.same = self._sure = True
@@ -183,7 +177,7 @@ class Feed:
         asked = self._asked
         if asked is None or asked.number != ask:
             return []
-        self._asked = None
+        self._asked, self._not_before = None, 0.0
         if self.last is None and 0 in self._held:
             self._begin(0)
         if self.last is None and not self._held:
@@ -264,17 +258,32 @@ class Feed:
 
     def _old(self, now: float, number: int, batch: Batch | None, *, earlier: bool) -> None:
         """A message with a number that was passed: it came twice or late, or the engine started anew."""
-        mark, known = _mark(batch), self._recent.get(number)
+        its, known = mark(batch), self._recent.get(number)
         timed = batch is not None and batch.at is not None and self._at is not None
-        same = number in self._recent and (known == mark or None in (known, mark))
+        same = number in self._recent and (known == its or None in (known, its))
         if same or (timed and (earlier or batch is None or batch.at == self._at)):
             self.counts.duplicates += 1
+            if not same:
+                self._doubt(now, number, batch)
         elif timed or number in self._recent or not (self._asked is not None or self._can_ask(now)):
             self._restart(now, "its numbers begin anew", number, batch)
         else:
             self.counts.duplicates += 1
             if self._asked is None:
                 self._ask(now)
+
+    def _doubt(self, now: float, number: int, batch: Batch | None) -> None:
+        """A message is old, and not known. If many are, what was taken for the last message may never have been one."""
+        count, before = self._old_ones
+        self._old_ones = (count + 1 if number == before + 1 else 1), number
+        if self._old_ones[0] < _OLD or self._asked is not None or now < self._no_doubt:
+            return
+        self._old_ones = 0, -1
+        if self._replays and self._connected:
+            self._no_doubt = now + PAUSE
+            self._ask(now)
+        else:
+            self._restart(now, "its numbers begin anew", number, batch)
 
     def _restart(self, now: float, why: str, number: int | None, batch: Batch | None) -> None:
         self.counts.restarts += 1
@@ -323,15 +332,15 @@ class Feed:
         known = self._held.get(number)
         if number in self._held and not instead:
             self.counts.duplicates += 1
-            if not _later(batch, known):
+            if not later(batch, known):
                 return
         self._take(number)
-        weight = _weight(batch)
+        more = weight(batch)
         self._heard = max(self._heard, number)
-        if len(self._held) >= HELD or self._weight + weight > HELD_TOKENS:
+        if len(self._held) >= HELD or self._weight + more > HELD_TOKENS:
             return  # that it was there is remembered: there will be another replay
         self._held[number] = batch
-        self._weight += weight
+        self._weight += more
 
     def _drop_held(self) -> None:
         self._held.clear()
@@ -352,12 +361,12 @@ class Feed:
 
     def _take(self, number: int) -> None:
         if number in self._held:
-            self._weight -= _weight(self._held.pop(number))
+            self._weight -= weight(self._held.pop(number))
 
     def _pass(self, number: int, batch: Batch | None) -> None:
         self.last, self._tries = number, 0
         self._take(number)
-        self._recent[number] = _mark(batch)
+        self._recent[number] = mark(batch)
         if len(self._recent) > RECENT:
             del self._recent[next(iter(self._recent))]
         if batch is None:  # whatever it removed is not known: nothing that was told before can be relied on
@@ -381,19 +390,3 @@ class Feed:
         self.in_step = in_step
         out, self._out = self._out, []
         return out
-
-
-def _later(one: Batch | None, other: Batch | None) -> bool:
-    if one is None or other is None or one.at is None or other.at is None:
-        return False
-    return one.at > other.at
-
-
-def _mark(batch: Batch | None) -> int | None:
-    return None if batch is None else hash(batch)
-
-
-def _weight(batch: Batch | None) -> int:
-    if batch is None:
-        return 1
-    return 1 + sum(len(event.tokens) for event in batch.events if isinstance(event, Stored))

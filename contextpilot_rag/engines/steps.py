@@ -1,4 +1,4 @@
-"""What a `Feed` says is to be done."""
+"""What a `Feed` says is to be done, and what it counts."""
 
 from __future__ import annotations
 
@@ -54,3 +54,15 @@ class InStep:
 
 
 Action = Pass | Ask | Lost | Unanswered | InStep
+
+
+@dataclass(slots=True)
+class FeedCounts:
+    """What happened: messages passed on, doubled ones, gaps, replays asked for, histories lost, restarts seen."""
+
+    passed: int = 0
+    duplicates: int = 0
+    gaps: int = 0
+    replays: int = 0
+    lost: int = 0
+    restarts: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contextpilot_rag.engines.feed import CHECK, HELD, PAUSE, RECENT, Feed
-from contextpilot_rag.engines.kv import Batch, Stored
+from contextpilot_rag.engines.kv import Batch, Cleared, Removed, Stored
 from tests.engines.feeding import Heard, answer, batch, following
 
 
@@ -250,3 +250,63 @@ def test_without_times_an_unknown_number_is_asked_about():
     answer(feed, heard, [(0, batch(0, life=1, at=False))])
     assert len(heard.lost) == 1
     assert heard.told == [(0, batch(0, life=1, at=False))]
+
+
+def far(number):
+    """Of an engine that is none: the number and the time are far from what can be."""
+    return number, Batch((Removed((number,)),), at=1e300)
+
+
+def test_one_message_from_far_ahead_does_not_make_it_deaf():
+    feed, heard = following(range(3))
+    kept = [(number, batch(number)) for number in range(3)]
+    heard(feed.live(1.0, *far(2**63)))
+    answer(feed, heard, kept)
+    assert heard.lost == ["what was missed is not kept there"]
+    for number in range(3, 40):
+        kept.append((number, batch(number)))
+        heard(feed.live(2.0, *kept[-1]))
+        answer(feed, heard, kept)
+    assert heard.numbers == list(range(40))
+    assert feed.in_step
+    assert feed.complete
+    assert feed.counts.replays < 12
+
+
+def test_nor_where_nobody_can_be_asked():
+    feed, heard = following(range(3), replay=False)
+    heard(feed.live(1.0, *far(2**63)))
+    for number in range(3, 40):
+        heard(feed.live(2.0, number, batch(number)))
+    assert heard.numbers == list(range(heard.numbers[0], 40))
+    assert heard.numbers[0] < 3 + 20
+    assert feed.in_step
+
+
+def test_old_messages_that_come_all_at_once_are_asked_about_once_in_a_while():
+    feed, heard = following(range(RECENT + 500))
+    asked = feed.counts.replays
+    for _ in range(5):  # a proxy that sends again what it has kept
+        for number in range(400):
+            heard(feed.live(1.0, number, batch(number)))
+            answer(feed, heard, [(number, batch(number)) for number in range(RECENT + 400, RECENT + 500)])
+    assert feed.counts.replays - asked == 1
+    assert heard.lost == []
+    assert heard.numbers == list(range(RECENT + 500))
+
+
+def test_old_messages_do_not_put_off_a_check():
+    feed, heard = following(range(RECENT + 10))
+    asked = feed.counts.replays
+    for second in range(int(CHECK) + 2):
+        heard(feed.live(float(second), 0, batch(0)))
+        heard(feed.tick(float(second)))
+    assert feed.counts.replays == asked + 1
+
+
+def test_what_is_held_is_bounded_also_in_names_of_kv_blocks(monkeypatch):
+    monkeypatch.setattr("contextpilot_rag.engines.feed.HELD_TOKENS", 100)
+    feed, _ = following()
+    for number in range(10, 30):
+        feed.live(1.0, number, Batch((Removed(tuple(range(20))), Cleared())))
+    assert len(feed._held) == 4

@@ -88,6 +88,7 @@ class Model:
             if other[0] == name:
                 self.has[other] = None
                 self.told.discard(other)
+                self.caught.discard(other)  # it is asked to tell its past again
 
 
 def do(residency, what, holder, number=0):
