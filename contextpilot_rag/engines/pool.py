@@ -82,8 +82,9 @@ class EnginePool:
             alignment: what ``align`` returned.
 
         Raises:
-            InputError: there is no engine to choose, or it is not chosen here.
+            InputError: there is no engine to choose, or it is not chosen here; or that is no alignment.
         """
+        _check(alignment, "url")
         engines = self._engines
         engine = engines.get(alignment.engine or "")
         if engine is None and not self._elsewhere:
@@ -119,7 +120,7 @@ class EnginePool:
         Raises:
             InputError: there is none of this name.
         """
-        if name not in self._engines:
+        if not isinstance(name, str) or name not in self._engines:
             raise self._unknown(name)
         self._engines = {other: engine for other, engine in self._engines.items() if other != name}
         self._following.remove(name)
@@ -132,7 +133,11 @@ class EnginePool:
 
         Args:
             alignment: what ``align`` returned.
+
+        Raises:
+            InputError: that is no alignment.
         """
+        _check(alignment, "failed")
         self.fleet.failed(alignment)
         self._following.failed(alignment.engine)
 
@@ -175,9 +180,14 @@ class EnginePool:
         counts = self._following.counts(status.name)
         return replace(status, covered=counts.covered, uncovered=counts.uncovered)
 
-    def _unknown(self, name: str) -> InputError:
+    def _unknown(self, name: object) -> InputError:
         known = f"there are {', '.join(self._engines)}" if self._engines else "there is none"
         return InputError(f"no engine is called {short(name)}; {known}")
+
+
+def _check(alignment: object, what: str) -> None:
+    if not isinstance(alignment, Alignment):
+        raise InputError(f"engines.{what} takes what align returned, not {type(alignment).__name__}")
 
 
 class NoEngines(EnginePool):

@@ -205,3 +205,15 @@ def test_nobodys_socket_is_bound_over(tmp_path):
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(tmp_path / "left"))
     assert not somebody_at(f"ipc://{tmp_path}/left")  # a file that was left behind is nobody's
+
+
+@pytest.mark.parametrize("thing", [None, "alignment", 5, Usage(1)])
+def test_what_is_no_alignment_and_no_name_is_refused(thing):
+    with ContextPilot(engines=["http://127.0.0.1:9"]) as pilot:
+        for what in (pilot.engines.url, pilot.engines.failed):
+            with pytest.raises(InputError, match="takes what align returned, not"):
+                what(thing)
+        for name in (thing, [], {}):
+            with pytest.raises(InputError, match="no engine is called"):
+                pilot.engines.remove(name)
+        assert len(pilot.engines) == 1
