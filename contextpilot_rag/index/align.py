@@ -26,7 +26,7 @@ def align(request: Request, tree: PrefixTree, tail: Tail | None = None, least: i
         request: what is asked.
         tree: what the engine has cached.
         tail: arranges the rest for ``throughput``. None: as retrieved.
-        least: a prefix of fewer tokens counts as none: an engine shares whole KV blocks.
+        least: a prefix of fewer tokens counts as none, and so does a gain: an engine shares whole KV blocks.
 
     >>> from contextpilot_rag.types import BlockRef
     >>> a, b, c = BlockRef("a", 100), BlockRef("b", 100), BlockRef("c", 100)
@@ -53,6 +53,8 @@ def align(request: Request, tree: PrefixTree, tail: Tail | None = None, least: i
     if prefix.tokens < least:
         prefix = Prefix()
     gain = prefix.tokens - kept_tokens
+    if gain < least:
+        gain = 0
     enough = _enough(request)
 
     def refused() -> Alignment:

@@ -74,7 +74,7 @@ class LocalIndex:
             ago. False: one of several does, so that it tells of nothing. None: as earlier outcomes look.
 
     Raises:
-        SettingsError: an unknown tail, or a time to live without a clock.
+        SettingsError: an unknown tail, no history, or a time to live without a clock.
 
     Only requests with ``order="throughput"`` are remembered for tails; others cost nothing here and decide nothing.
 
@@ -100,6 +100,8 @@ class LocalIndex:
         usage: bool = True,
         single: bool | None = None,
     ) -> None:
+        if history < 1:
+            raise SettingsError(f"history must be at least one request, not {history!r}")
         if cache_seconds is not None and clock is None:
             raise SettingsError("cache_seconds needs a clock")
         if tail != "adaptive" and tail not in POLICIES:
@@ -341,9 +343,12 @@ class LocalIndex:
             limits = self._limits = replace(self._limits, terms=replace(self._limits.terms, **changed))
             shares = list(self._shares.values())
         for share in shares:
-            with share.lock:
-                share.resize(limits)
-                self._resized(share)
+            left = True
+            while left:  # in steps: requests of the namespace get in between
+                with share.lock:
+                    share.resize(limits)
+                    left = share.tree.settle()
+                    self._resized(share)
 
     def _take(self, alignment: Alignment, share: Share) -> Alignment:
         """Take a request as sent, count it, and make room. The share's lock is held."""

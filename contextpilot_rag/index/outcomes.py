@@ -7,6 +7,7 @@ from collections import deque
 
 OUTCOMES = 128
 ENOUGH = 16  # outcomes before any reach is told from them
+ENOUGH_FOUND = 3  # of them hits within it: a row of misses alone tells what is gone, and not what there is room for
 
 # Of what was used longer ago than a miss, so much may have been found for each that was missed, and the miss still
 # stands for all of it.
@@ -15,9 +16,13 @@ CONTRADICTED = 0.1
 BEYOND_REACH = 0.125
 MIXED = 0.15
 
-# So improbable a row of misses does not happen by chance: the engine is not what it was.
+# So improbable a row of misses (or of hits where misses prevail) does not happen by chance: the engine is not what it
+# was.
 BY_CHANCE = 0.001
 SHORTEST_ROW, LONGEST_ROW = 6, 64
+# So improbable it may be that as few as beyond a distance are found where all distances are alike, and it is one cache
+# that has nothing beyond it.
+ALIKE = 0.002
 
 
 class Outcomes:
@@ -31,11 +36,11 @@ class Outcomes:
         size: how many are kept.
 
     >>> outcomes = Outcomes()
-    >>> outcomes.add(900, hit=False)
-    >>> outcomes.conclusive(900)
-    True
-    >>> outcomes.add(1_000, hit=True)
-    >>> outcomes.conclusive(900), outcomes.conclusive(1_100)
+    >>> for distance in (900, 500, 700):
+    ...     outcomes.add(distance, hit=True)
+    >>> for distance in (1_000, 1_200, 1_500, 2_000):
+    ...     outcomes.add(distance, hit=False)
+    >>> outcomes.conclusive(800), outcomes.conclusive(1_100)
     (False, True)
     """
 
@@ -55,20 +60,39 @@ class Outcomes:
             self._since_hit = self._row = 0
             return
         self._since_hit = min(self._since_hit + 1, len(self._latest))
-        self._row += not self.conclusive(distance)
+        self._row += not self._missing(distance)
         if self._row >= SHORTEST_ROW and self._row >= self._longest_by_chance():
             while len(self._latest) > self._since_hit:
                 self._latest.popleft()
             self._row = 0
 
-    def conclusive(self, distance: int) -> bool:
-        """Whether all that was used longer ago than a prefix missed at this distance is gone, too."""
+    def _missing(self, distance: int) -> bool:
+        """Whether what was used longer ago was missed, too."""
         hits = misses = 0
         for other, hit in self._latest:
             if other >= distance:
                 hits += hit
                 misses += not hit
         return hits <= CONTRADICTED * max(misses, 1)
+
+    def conclusive(self, distance: int) -> bool:
+        """Whether all that was used longer ago than a prefix missed at this distance is gone, too.
+
+        It is if next to nothing is found from here, or from some shorter distance, on, and if that is no chance: where
+        one of several engines answers, a miss may come at any distance.
+        """
+        hits = misses = 0
+        found = sum(hit for _, hit in self._latest)
+        missed = len(self._latest) - found
+        for other, hit in sorted(self._latest, reverse=True):
+            hits += hit
+            misses += not hit
+            if hit or other > distance or hits > CONTRADICTED * misses:
+                continue
+            share = (found - hits + 1) / (found - hits + missed - misses + 2)
+            if _at_most(hits, hits + misses, share) <= ALIKE:
+                return True
+        return False
 
     def reach(self) -> int | None:
         """The distance at which misses begin to prevail, where it parts them from the hits; None: none does.
@@ -88,6 +112,8 @@ class Outcomes:
             misses += not hit
             if not hit and hits <= BEYOND_REACH * misses:
                 found, hits_beyond, misses_beyond = distance, hits, misses
+        if hits - hits_beyond < ENOUGH_FOUND:
+            return None
         wrong = hits_beyond + misses - misses_beyond
         return found if wrong <= MIXED * (len(self._latest) - wrong) else None
 
@@ -97,3 +123,8 @@ class Outcomes:
         misses = sum(not hit for _, hit in self._latest) - self._since_hit
         share = (misses + 1) / (before + 2)
         return min(LONGEST_ROW, math.ceil(math.log(BY_CHANCE) / math.log(share)))
+
+
+def _at_most(hits: int, tried: int, share: float) -> float:
+    """How probable it is that at most so many of those tried are hits, where this share is."""
+    return sum(math.comb(tried, count) * share**count * (1 - share) ** (tried - count) for count in range(hits + 1))

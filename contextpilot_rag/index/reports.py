@@ -10,17 +10,17 @@ cache holds no more than what was used since.
 from __future__ import annotations
 
 import secrets
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..types import Alignment, Belief, BlockRef, Usage
+from .lengths import KV_BLOCK_TOKENS, Lengths, plain
+from .limit import Limit
 from .outcomes import Outcomes
 from .tree import PrefixTree
 
 UNANSWERED = 4_096  # requests whose answers are waited for; the oldest beyond them counts as answered
-LATEST = 32  # reports that the lengths are taken from
-KV_BLOCK_TOKENS = 16  # where it is not known
 
 # Lengths of blocks are estimates: one is cold only if it begins by this share of the blocks before it behind the end of
 # what was reported.
@@ -28,8 +28,6 @@ MARGIN = 0.1
 # What is cached of a prompt none of whose blocks was believed is its head only if so much of the blocks' tokens fits
 # behind it: an engine may have been sent the prompt before, and not by way of this index.
 BEHIND_HEAD = 0.8
-# What was used so much longer ago than the learnt reach is still believed, so that a cache that grows is noticed.
-ROOM = 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,46 +64,31 @@ class Verdict:
 class Reports:
     """What the reports of one namespace have taught so far. Not thread-safe: its owner holds a lock."""
 
-    __slots__ = ("_beside", "_heads", "_name", "_outcomes", "_unanswered")
+    __slots__ = ("_limit", "_name", "_outcomes", "_unanswered", "lengths")
 
     def __init__(self) -> None:
         self._name = secrets.randbits(62)  # no other tree's, whichever process it is in
+        self.lengths = Lengths()
         self._outcomes = Outcomes()
+        self._limit = Limit()
         self._unanswered: OrderedDict[int, None] = OrderedDict()
-        self._heads: deque[int] = deque(maxlen=LATEST)
-        self._beside: deque[int] = deque(maxlen=LATEST)
-
-    @property
-    def head(self) -> int | None:
-        """Tokens before the first block, in whole KV blocks: what is cached of prompts none of whose blocks are."""
-        return min(self._heads, default=None)
-
-    @property
-    def beside(self) -> int:
-        """Tokens that a request adds to the cache besides blocks.
-
-        A KV block that is shared only in part is computed again, and one that is not full is not kept: on average, the
-        one makes up for the other.
-        """
-        if not self._beside:
-            return 0
-        mean = sum(self._beside) // len(self._beside)
-        return max(0, mean - (self.head or 0))
 
     def capacity(self, terms: Terms) -> int | None:
         """What the tree may hold, and what stands beside it; None: no limit is known."""
-        known = None if terms.capacity_tokens is None else max(1, terms.capacity_tokens - (self.head or 0))
-        learnt = self._outcomes.reach() if terms.usage and terms.single is not False else None
+        known = None if terms.capacity_tokens is None else max(1, terms.capacity_tokens - (self.lengths.head or 0))
+        learnt = None
+        if terms.usage and terms.single is not False:
+            learnt = self._limit.tokens(self._outcomes, self.lengths.usual)
         if learnt is None:
             return known
-        learnt = max(1, int(ROOM * learnt))
         return learnt if known is None else min(known, learnt)
 
     def expected(self, alignment: Alignment, terms: Terms) -> int | None:
-        """What the engine should report as cached for the whole prompt; None: the head is not known."""
-        if self.head is None:
+        """What the engine should report as cached for the whole prompt; None: too little is known beside the blocks."""
+        lead = self.lengths.lead
+        if lead is None:
             return None
-        tokens = self.head + alignment.predicted_cached_tokens
+        tokens = lead + alignment.predicted_cached_tokens
         return tokens - tokens % (terms.kv_block_tokens or 1)
 
     def sent(self, alignment: Alignment, sequence: Sequence[BlockRef], tree: PrefixTree) -> Belief:
@@ -119,7 +102,7 @@ class Reports:
         waiting = self._unanswered
         uses = tree.uses(sequence[: alignment.cached_blocks]) if alignment.cached_blocks else ()
         noted = tuple([(end, None if at in waiting else at) for end, at in uses])
-        tree.insert(sequence, self.beside)
+        tree.insert(sequence, self.lengths.beside)
         waiting[tree.clock] = None
         if len(waiting) > UNANSWERED:
             waiting.popitem(last=False)
@@ -135,24 +118,31 @@ class Reports:
         if belief is None or belief.tree != self._name:
             return None
         self._unanswered.pop(belief.at, None)
+        usage, lengths = plain(usage), self.lengths
         if usage.prompt_tokens is not None:
-            self._beside.append(max(0, usage.prompt_tokens + (usage.completion_tokens or 0) - tokens))
+            lengths.prompt(tokens, usage.prompt_tokens, usage.completion_tokens or 0)
         if usage.cached_tokens is None:
             return None
+        lengths.cached(usage.cached_tokens)
+        verdict, whole = Verdict(), usage.prompt_tokens
         if not belief.uses:
-            whole = usage.prompt_tokens
             if alignment.order and whole and 0 < usage.cached_tokens <= whole - BEHIND_HEAD * tokens:
-                self._heads.append(usage.cached_tokens)
-            return None
-        if not terms.usage:
-            return None
-        verdict = self._judge(alignment, belief.uses, usage, terms)
+                lengths.only_head(usage.cached_tokens)
+        else:
+            if usage.cached_tokens >= alignment.predicted_cached_tokens:
+                lengths.all_found(usage.cached_tokens - alignment.predicted_cached_tokens)
+            if terms.usage and lengths.reports_cached:
+                verdict = self._judge(alignment, belief.uses, usage, terms)
         if verdict.found is not None:
             self._outcomes.add(tree.used_between(verdict.found, belief.at), hit=True)
         if verdict.cold is None:
+            self._limit.held(tree.tokens + tree.beside)
             return None
         distance, forgotten = tree.used_between(verdict.cold, belief.at), 0
-        self._outcomes.add(distance, hit=False)
+        # What was used again since the request was sent may have been used in between, too: nothing is said to be gone,
+        # and no cache to be as small, because a report is late.
+        self._outcomes.add(tree.used_between(verdict.cold, belief.at, most=True), hit=False)
+        self._limit.missed(distance)
         if terms.single or (terms.single is None and self._outcomes.conclusive(distance)):
             forgotten = tree.forget_until(verdict.cold)
         return forgotten
@@ -180,16 +170,17 @@ class Reports:
     ) -> Verdict:
         """Which of the believed blocks were found, and which the report ends before for certain."""
         blocks, order, cached = alignment.request.blocks, alignment.order, usage.cached_tokens or 0
-        head, page = self.head or 0, terms.kv_block_tokens or KV_BLOCK_TOKENS
-        scale = 1.0
-        if usage.prompt_tokens is not None:  # estimates may be too high: the prompt is no longer than it is
-            scale = min(1.0, max(0, usage.prompt_tokens - head) / max(1, alignment.request.tokens))
+        head, page = self.lengths.head or 0, terms.kv_block_tokens or self.lengths.kv_block
+        # Estimates may be too high: nothing is cold for certain that may be cached if they are.
+        scale = self.lengths.scale(alignment.request.tokens, usage.prompt_tokens)
         before, start, found = 0.0, 0, None
         for end, at in uses:
             for place in range(start, end):
-                if head + before >= cached + MARGIN * before:
-                    return Verdict(found, at)
+                beyond = head + before >= cached + MARGIN * before
                 before += scale * blocks[order[place]].tokens
+                # Engines report whole KV blocks: where one holds several blocks, the last of these is not told.
+                if beyond and (page <= KV_BLOCK_TOKENS or head + before >= cached + page):
+                    return Verdict(found, at)
                 if head + before <= cached + page:
                     found = at
             start = end

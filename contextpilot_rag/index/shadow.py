@@ -20,6 +20,9 @@ from .tree import PrefixTree
 
 SHADOW_BLOCKS = 50_000
 
+PACE = 1_000
+"""Entries that a tree drops at once: some milliseconds' work, for which requests of the namespace wait."""
+
 # The first requests are all shown to the shadows, so that the choice comes early. After that a burst in each cycle is
 # enough; it is unbroken because neighbours in time share the most.
 EARLY = 1_024
@@ -164,7 +167,9 @@ class AdaptiveTail:
         max_blocks: int = SHADOW_BLOCKS,
     ) -> None:
         self.history = history
-        self._shadows = {name: _Shadow(POLICIES[name], PrefixTree(capacity_tokens, max_blocks)) for name in candidates}
+        self._shadows = {
+            name: _Shadow(POLICIES[name], PrefixTree(capacity_tokens, max_blocks, PACE)) for name in candidates
+        }
         self.following = candidates[0]
         self.switches = 0
         self._asked = 0

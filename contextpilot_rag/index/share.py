@@ -12,7 +12,7 @@ from ..types import Alignment, Namespace, Usage
 from .ages import Ages
 from .history import HISTORY_REQUESTS, History
 from .reports import Reports, Terms
-from .shadow import SHADOW_BLOCKS, AdaptiveTail, FixedTail, Standing, Tail
+from .shadow import PACE, SHADOW_BLOCKS, AdaptiveTail, FixedTail, Standing, Tail
 from .state import HistoryPart, NamespacePart, StatePart, TreePart, dump_history, dump_tree, load_history, load_tree
 from .tail import CANDIDATES, CANDIDATES_OF_SMALL_CACHES, POLICIES
 from .tree import PrefixTree
@@ -49,6 +49,7 @@ class Limits:
         ages = None if self.cache_seconds is None else Ages(self.cache_seconds)
         share = Share(tree, tail, ages=ages)
         share.size = share.entries
+        tree.pace = PACE
         return share
 
     def new_tail(self) -> Tail:

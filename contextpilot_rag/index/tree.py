@@ -47,6 +47,8 @@ class PrefixTree:
     Args:
         capacity_tokens: what the engine's cache holds. None: no limit in tokens.
         max_blocks: entries kept in memory, whatever the capacity.
+        pace: entries that one call drops at most, or a few more, beside as many as it adds; what is still to be dropped
+            goes with the calls that follow, so that none takes long. None: all at once.
 
     >>> a, b, c = BlockRef("a", 100), BlockRef("b", 50), BlockRef("c", 70)
     >>> tree = PrefixTree()
@@ -55,9 +57,13 @@ class PrefixTree:
     Prefix(ranks=(2, 1), tokens=150)
     """
 
-    def __init__(self, capacity_tokens: int | None = None, max_blocks: int = 1_000_000) -> None:
+    def __init__(
+        self, capacity_tokens: int | None = None, max_blocks: int = 1_000_000, pace: int | None = None
+    ) -> None:
         self.capacity_tokens = capacity_tokens
         self.max_blocks = max_blocks
+        self.pace = pace
+        self._gone = 0  # what was used no later is to be dropped
         self._root = Node(None, [], [])
         self._by_use: OrderedDict[Node, None] = OrderedDict()
         self._clock = 0
@@ -124,7 +130,7 @@ class PrefixTree:
         self._touch(node)
         if beside:
             self._add_beside(beside)
-        self._evict()
+        self._evict(len(rest))
 
     def touch(self, sequence: Sequence[BlockRef]) -> None:
         """Record that the engine has used the cached part of this sequence, without adding anything."""
@@ -152,9 +158,7 @@ class PrefixTree:
         for child in below:  # which grows meanwhile
             below.extend(child.children.values())
             child.disown()  # so that it is freed at once, and not by the collector
-            del self._by_use[child]
-            self.tokens -= child.tokens
-            self.blocks -= len(child.blocks)
+            self._uncount(child)
         first, gone = node.blocks[0], sum(node.weights[offset - 1 :])
         self.tokens -= gone
         self.blocks -= len(node.blocks) - offset + 1
@@ -175,20 +179,18 @@ class PrefixTree:
         """Forget all that was used at that count of uses, or before, and not since.
 
         Returns:
-            How many entries were forgotten.
+            How many entries were forgotten; at a pace, the others follow.
         """
         before = self.blocks
-        while self._by_use:
-            node = next(iter(self._by_use))
-            if node.used_at > time:
-                break
-            del self._by_use[node]  # a leaf: nodes stand before their parents
-            del node.parent.children[node.blocks[0]]
-            self.tokens -= node.tokens
-            self.blocks -= len(node.blocks)
+        self._gone = max(self._gone, time)
         while self._beside and self._beside[0][0] <= time:
             self.beside -= self._beside.popleft()[1]
+        self._evict()
         return before - self.blocks
+
+    def settle(self) -> bool:
+        """Drop some of what is to be dropped; False: nothing is left of it."""
+        return not self._evict()
 
     def uses(self, sequence: Sequence[BlockRef]) -> list[tuple[int, int]]:
         """When the cached part of a sequence was used last: (blocks up to here, count of uses), from its start.
@@ -206,12 +208,14 @@ class PrefixTree:
         found.reverse()
         return found
 
-    def used_between(self, since: int, until: int) -> int:
+    def used_between(self, since: int, until: int, *, most: bool = False) -> int:
         """Tokens, also of what is no block, whose last use came after the one count of uses and before the other.
+
+        What was used after both, too, may have been used in between: it counts only for the ``most`` that it can be.
 
         Exact where few nodes lie on either side of the first count; else as many as at the pace of the latest uses.
         """
-        newer = after = 0
+        newer = after = again = 0
         at = self._clock
         for node in islice(reversed(self._by_use), _MOST_WALKED):
             at = node.used_at
@@ -221,6 +225,7 @@ class PrefixTree:
                 newer += node.tokens
             else:
                 after += node.tokens
+                again += node.tokens * (at > until)
         if at > since and len(self._by_use) > _MOST_WALKED:
             older = 0
             for node in islice(self._by_use, _MOST_WALKED):
@@ -234,7 +239,7 @@ class PrefixTree:
             if time <= since:
                 break
             newer += tokens * (time < until)
-        return newer
+        return newer + again * most
 
     @property
     def clock(self) -> int:
@@ -246,7 +251,7 @@ class PrefixTree:
         self._root = Node(None, [], [])
         self._by_use.clear()
         self._beside.clear()
-        self.tokens = self.blocks = self.beside = 0
+        self.tokens = self.blocks = self.beside = self._gone = 0
 
     def copy(self, capacity_tokens: int | None = None, max_blocks: int = 1_000_000) -> PrefixTree:
         """A tree of its own with the same sequences, used in the same order, and with limits of its own."""
@@ -260,7 +265,7 @@ class PrefixTree:
         for node in self._by_use:
             other._by_use[twin[node]] = None
         other.tokens, other.blocks, other._clock = self.tokens, self.blocks, self._clock
-        other._beside, other.beside = self._beside.copy(), self.beside
+        other._beside, other.beside, other._gone = self._beside.copy(), self.beside, self._gone
         return other
 
     @property
@@ -326,8 +331,7 @@ class PrefixTree:
         node.tokens -= upper.tokens
         node.parent = upper
         upper.adopt(node)
-        # The caller touches the upper half next, which puts it at the end: behind its child in any case.
-        self._by_use[upper] = None
+        self._by_use[upper] = None  # at the end, as the caller touches it next: behind its child in any case
         return upper
 
     def _touch(self, node: Node) -> None:
@@ -343,21 +347,30 @@ class PrefixTree:
             tokens += spans.pop()[1]
         spans.append((self._clock, tokens))
 
-    def _evict(self) -> None:
+    def _evict(self, added: int = 0) -> bool:
+        """Drop what is gone and what no longer fits, at the pace that is set; whether that is all."""
+        least = None if self.pace is None else self.blocks - added - self.pace
         while True:
-            over = 0 if self.capacity_tokens is None else self.tokens + self.beside - self.capacity_tokens
-            if over <= 0 and self.blocks <= self.max_blocks:
-                return
             node = next(iter(self._by_use), None)
-            if over > 0 and self._beside and (node is None or self._beside[0][0] <= node.used_at):
+            gone = node is not None and node.used_at <= self._gone
+            over = 0 if self.capacity_tokens is None else self.tokens + self.beside - self.capacity_tokens
+            if not gone and over <= 0 and self.blocks <= self.max_blocks:
+                return True
+            if least is not None and self.blocks <= least:
+                return False
+            if not gone and over > 0 and self._beside and (node is None or self._beside[0][0] <= node.used_at):
                 time, tokens = self._beside.popleft()
                 self.beside -= tokens
                 if tokens > over:  # the rest is still there
                     self._beside.appendleft((time, tokens - over))
                     self.beside += tokens - over
                 continue
-            if node is None or node.used_at == self._clock:
-                return
+            if node is None or (not gone and node.used_at == self._clock):
+                return True
+            if gone or over >= node.tokens:
+                del node.parent.children[node.blocks[0]]
+                self._uncount(node)
+                continue
             last = node.blocks.pop()
             weight = node.weights.pop()
             node.tokens -= weight
@@ -369,6 +382,11 @@ class PrefixTree:
             if not node.blocks:
                 del self._by_use[node]
                 del node.parent.children[last]
+
+    def _uncount(self, node: Node) -> None:
+        del self._by_use[node]
+        self.tokens -= node.tokens
+        self.blocks -= len(node.blocks)
 
     def _path_to(self, node: Node, length: int) -> list[Hashable]:
         path = node.blocks[:length][::-1]

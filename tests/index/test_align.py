@@ -174,3 +174,14 @@ def test_no_order_within_the_budget_finds_more(inserted, wanted, protect_top, ma
         naive.insert(sequence)
     alignment = align(Request(wanted, budget=budget), tree_of(*inserted), tail_of("blended", *inserted))
     assert alignment.predicted_cached_tokens == best_gain(wanted, naive, budget)
+
+
+@pytest.mark.parametrize("budget", [OrderBudget("balanced", min_gain=0), OrderBudget("throughput")])
+def test_a_gain_of_less_than_a_kv_block_is_none(budget):
+    a, b, small = BlockRef("a", 100), BlockRef("b", 100), BlockRef("small", 5)
+    tree = PrefixTree()
+    tree.insert([a, small])
+    request = Request((a, b, small), budget=budget)
+    assert align(request, tree, least=16).order == (0, 1, 2)
+    assert align(request, tree, least=16).rule is Rule.NOTHING_GAINED
+    assert align(request, tree, least=5).order == (0, 2, 1)

@@ -308,3 +308,8 @@ def test_settings_reach_it():
     index = chosen_index("embedded", settings.with_(cache_seconds=None), {})[1]
     index.align(Request((A, B)))
     assert [index.predict(Request(blocks)) for blocks in ((A,), (A, B))] == [0, 200]
+
+
+def test_a_history_of_no_request_is_refused():
+    with pytest.raises(SettingsError, match="history must be at least one request"):
+        LocalIndex(history=0)

@@ -23,14 +23,21 @@ def drawn(count, share_beyond=0.5, reach=1_000, missed=0.0, seed=0):
         yield distance, not beyond and numbers.random() >= missed
 
 
-def test_the_first_miss_stands_for_all_that_is_older():
-    assert told([(500, False)]).conclusive(500)
+def test_a_miss_stands_for_all_that_is_older_once_chance_does_not_explain_it():
+    assert not told([(500, False)]).conclusive(500), "there may be several engines"
+    assert told([(500, False)] * 12).conclusive(500)
+    assert told([*[(distance, True) for distance in range(400)], (500, False), (600, False)]).conclusive(500)
 
 
 def test_a_miss_below_what_was_found_says_nothing():
-    outcomes = told([(900, True), (500, False)])
+    outcomes = told([(900, True)] * 9 + [(500, False)] + [(1_200, False)] * 9)
     assert not outcomes.conclusive(500)
-    assert outcomes.conclusive(901)
+    assert outcomes.conclusive(1_200)
+    assert outcomes.conclusive(5_000), "what is gone at a shorter distance is gone at a longer one"
+
+
+def test_no_reach_is_told_from_misses_alone():
+    assert told([(distance, False) for distance in range(500, 700)]).reach() is None
 
 
 def test_learns_where_misses_begin():

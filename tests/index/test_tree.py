@@ -361,3 +361,34 @@ class TreeMachine(RuleBasedStateMachine):
 
 TestTreeMachine = TreeMachine.TestCase
 TestTreeMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+@given(st.lists(st.tuples(requests, st.sampled_from(["insert", "forget", "resize"]), st.integers(0, 60)), max_size=12))
+def test_in_steps_the_same_is_dropped(calls):
+    at_once, steps = PrefixTree(300), PrefixTree(300, pace=1)
+    for sequence, call, number in calls:
+        for tree in (at_once, steps):
+            if call == "insert":
+                tree.insert(sequence, number)
+            elif call == "forget":
+                tree.forget_until(tree.clock - number)
+            else:
+                tree.resize(10 * number)
+            while tree.settle():
+                pass
+        assert sorted(map(str, steps.paths())) == sorted(map(str, at_once.paths()))
+        assert (steps.tokens, steps.blocks, steps.beside) == (at_once.tokens, at_once.blocks, at_once.beside)
+
+
+def test_a_step_is_no_longer_than_it_may_be():
+    tree = PrefixTree(pace=10)
+    for number in range(100):
+        tree.insert([BlockRef((number, place), 10) for place in range(4)])
+    tree.resize(100)
+    assert 400 - 10 - 4 <= tree.blocks <= 390
+    tree.insert([BlockRef(("more", place), 10) for place in range(30)])
+    assert 390 - 10 - 4 - 4 <= tree.blocks <= 390 - 10 + 4, "as many as come, and a step"
+    while tree.settle():
+        pass
+    assert tree.tokens <= 300
+    assert tree.forget_until(tree.clock) == 30, "what was used in one piece goes in one"
