@@ -153,7 +153,7 @@ class Conversation:
             else:
                 prompt = self._first(prompt)
             self._drop_pending()
-            history = tuple(self._sent.messages)
+            history = tuple(map(copied, self._sent.messages))
             standing = self._sent.clear if self._dedup.blocks else {}
             mark = self._sent.mark
             before = self._labels_of(block.text for block in prompt.blocks)

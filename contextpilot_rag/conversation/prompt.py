@@ -61,7 +61,7 @@ class TurnPrompt(AlignedPrompt):
         if system is not None and (first.get("role"), first.get("content")) != ("system", system):
             raise InputError("a conversation's system prompt is given once: pilot.conversation(id, system=...)")
         rendered = (*self.history, {"role": "user", "content": self.content})
-        self.sent.note(map(text_of, rendered), rendered)
+        self.sent.note(map(text_of, rendered), map(copied, rendered))
         return cast("list[Message]", list(map(copied, rendered)))
 
     def blend_tokens(

@@ -11,7 +11,7 @@ ends each piece; since it ends all of them, reuse is the same, and nothing has t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..dedup.marks import shield
@@ -33,10 +33,13 @@ def blend_pieces(texts: Sequence[str], question: str, separator: str = SEPARATOR
 
     Blocks of no text are left out.
 
+    Raises:
+        InputError: a separator that is no text, or an empty one.
+
     >>> blend_pieces(["Slices.", "a # # b"], "Why?")
     ['Slices.', 'a \u2060#\u2060 \u2060#\u2060 b', 'Why?']
     """
-    core = _core(separator)
+    core = _core(_checked(separator))
     pieces = [text.replace(core, _apart(core)) for text in (*map(_rendered, texts), question)]
     return [piece for piece in pieces if piece]
 
@@ -79,14 +82,15 @@ def blend_ids(
         after: ids that come last, such as a chat template's end.
 
     Raises:
-        InputError: no tokenizer, a separator without ids, or one that a text cannot be told from.
+        InputError: no tokenizer, or one that gives no ids, a separator without any, or one that a text cannot be told
+            from.
 
     >>> blend_ids(["ab", "c#"], "d", lambda text: [ord(character) for character in text], "##")
     [97, 98, 35, 35, 8288, 99, 8288, 35, 8288, 8288, 35, 35, 100]
     """
     encode = _encoder(tokenizer)
     bos = _bos(tokenizer, encode)
-    mark = list(encode(separator))
+    mark = list(encode(_checked(separator)))
     if not mark:
         raise InputError(f"the separator {short(separator)} has no token ids")
     # What LMCache looks for where texts begin with no BOS. It only does harm where two of them can overlap.
@@ -173,22 +177,33 @@ def _encoder(tokenizer: Any) -> Encode:  # noqa: ANN401
     if hasattr(tokenizer, "encode"):
 
         def encode(text: str) -> Sequence[int]:
-            found = tokenizer.encode(text, add_special_tokens=False)
-            ids: Sequence[int] = getattr(found, "ids", found)
-            return ids
+            return _ids(tokenizer.encode(text, add_special_tokens=False))
 
         return encode
     found = getattr(tokenizer, "of_text", tokenizer)
     if not callable(found):
         raise InputError(f"a tokenizer has encode() or of_text(), or is a function; this is {type(tokenizer).__name__}")
-    encoder: Encode = found
-    return encoder
+    return lambda text: _ids(found(text))
+
+
+def _ids(found: Any) -> Sequence[int]:  # noqa: ANN401
+    """What a tokenizer gave, if it is ids."""
+    ids = getattr(found, "ids", found)
+    if isinstance(ids, str | Mapping) or not hasattr(ids, "__iter__"):
+        raise InputError(f"a tokenizer gives a text's token ids; this one gave {short(found)}")
+    sequence: Sequence[int] = ids
+    return sequence
+
+
+def _checked(separator: object) -> str:
+    if not isinstance(separator, str) or not separator:
+        raise InputError(f"a separator is a text of at least one character, not {short(separator)}")
+    return separator
 
 
 def _bos(tokenizer: Any, encode: Encode) -> list[int]:  # noqa: ANN401
     """The id that a tokenizer begins each text with, if it does."""
     if not hasattr(tokenizer, "encode"):
         return []
-    found = tokenizer.encode("a")
-    ids, plain = list(getattr(found, "ids", found)), list(encode("a"))
+    ids, plain = list(_ids(tokenizer.encode("a"))), list(encode("a"))
     return ids[:1] if ids[:1] != plain[:1] and ids[1 : 1 + len(plain)] == plain else []

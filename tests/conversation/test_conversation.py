@@ -262,3 +262,16 @@ def test_what_is_not_searched_for_repeats_may_be_of_any_length():
     talk.align([], "x" * (MOST + 1))
     talk.answer("z" * (MOST + 1))
     assert [len(message["content"]) for message in talk.messages] == [MOST + 1] * 3
+
+
+def test_what_was_sent_shares_nothing_with_what_is_sent_next():
+    talk = ContextPilot().conversation(system="Be brief.")
+    turn = talk.align(["Slices."], "Why?")
+    given = turn.messages()
+    for message in (*given, *turn.sent.messages, *turn.history):
+        message["content"] = "changed"
+    assert [message["content"] for message in turn.sent.messages] == ["changed", "changed"]
+    talk.answer("So.")
+    sent = talk.align(["Steps."], "And?").messages()
+    assert (sent[0]["content"], len(sent)) == ("Be brief.", 4)
+    assert "Slices." in sent[1]["content"]

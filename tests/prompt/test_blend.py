@@ -214,7 +214,7 @@ def test_what_cannot_be_is_said():
     with pytest.raises(InputError, match="a tokenizer has"):
         blend_ids(["a"], "?", 7)
     with pytest.raises(InputError, match="has no token ids"):
-        blend_ids(["a"], "?", characters, "")
+        blend_ids(["a"], "?", lambda text: [], "##")
     with pytest.raises(InputError, match="can be told from the separator"):
         blend_ids(["a"], "?", lambda text: [5] * len(text), "##")
     with pytest.raises(InputError, match="'issue #42' can be told from the separator '#'"):
@@ -290,3 +290,24 @@ def test_a_turn_of_a_conversation_says_that_it_cannot():
         turn.blend_tokens(characters)
     with pytest.raises(InputError, match="cannot be blended"):
         turn.blend_messages()
+
+
+class GivingDicts:
+    def encode(self, text, add_special_tokens=True):
+        return {"input_ids": [ord(character) for character in text]}
+
+
+@pytest.mark.parametrize("tokenizer", [lambda text: text, lambda text: None, lambda text: 5, GivingDicts()])
+def test_a_tokenizer_that_gives_no_ids_is_named(tokenizer):
+    prompt = ContextPilot().align(["Slices."], "Why?")
+    with pytest.raises(InputError, match="gives a text's token ids; this one gave"):
+        prompt.blend_tokens(tokenizer)
+
+
+@pytest.mark.parametrize("separator", ["", None, 5, b"##"])
+def test_a_separator_is_a_text(separator):
+    prompt = ContextPilot().align(["Slices."], "Why?")
+    with pytest.raises(InputError, match="a separator is a text of at least one character"):
+        prompt.blend_messages(separator)
+    with pytest.raises(InputError, match="a separator is a text of at least one character"):
+        prompt.blend_tokens(characters, separator)
