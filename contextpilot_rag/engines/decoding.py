@@ -17,8 +17,12 @@ import msgspec
 from ..errors import EventError
 from .kv import Batch, Cleared, Event, Hash, Removed, Stored, salt_extra
 
-MAX_PAYLOAD = 64 * 1024 * 1024
-"""Bytes of one message; 10,000,000 tokens fit."""
+MAX_PAYLOAD = 16 * 1024 * 1024
+"""Bytes of one message; 3,000,000 tokens fit."""
+MAX_HASH = 64
+"""Bytes; of a longer one a digest is kept."""
+MAX_WORD = 128
+"""Characters of what engines call media and their lives."""
 
 _STORED = (
     "block_hashes parent_block_hash token_ids block_size lora_id medium lora_name extra_keys group_idx "
@@ -75,7 +79,7 @@ epoch=None)
         rank if type(rank) is int and rank >= 0 else None,
         unknown,
         _seconds(outer.get("ts")),
-        str(epoch) if isinstance(epoch, str | int) else None,
+        str(epoch)[:MAX_WORD] if isinstance(epoch, str | int) else None,
     )
 
 
@@ -190,7 +194,7 @@ def _hash(raw: object) -> Hash:
     if type(raw) is int:
         return raw & _64_BITS
     if isinstance(raw, bytes):
-        return raw
+        return raw if len(raw) <= MAX_HASH else blake2b(raw, digest_size=MAX_HASH).digest()
     raise _Malformed(f"a hash that is neither a number nor bytes, but {_kind(raw)}")
 
 
@@ -200,7 +204,7 @@ def _are_tokens(tokens: Sequence[object]) -> bool:
 
 def _medium(given: Mapping[Any, Any]) -> str:
     medium = given.get("medium")
-    return medium if isinstance(medium, str) else "GPU"
+    return medium[:MAX_WORD] if isinstance(medium, str) else "GPU"
 
 
 def _group(given: Mapping[Any, Any]) -> int:

@@ -11,17 +11,15 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import EventError
 from ..forking import after_fork
 from .engine import Engine
 from .link import Link
+from .names import Names
 from .sink import EventCounts, Sink
-from .sockets import check_zmq
-
-if TYPE_CHECKING:
-    import zmq
+from .sockets import check_zmq, new_context
 
 __all__ = ["EventCounts", "EventListener", "Sink"]
 
@@ -171,7 +169,7 @@ class EventListener:
         if self._thread is None:
             self._thread = _Thread(self._clock)
         thread = self._thread
-        make = partial(Link, engine, sink=self._sink, context=thread.context, poller=thread.poller)
+        make = partial(Link, engine, sink=self._sink, context=thread.context, poller=thread.poller, names=thread.names)
         links = tuple(make(rank=rank, patience=self._patience, again=again) for rank in range(engine.ranks))
         self._links[engine.name] = links
         thread.do(partial(thread.links.extend, links))
@@ -229,8 +227,9 @@ class _Thread:
     def __init__(self, clock: Callable[[], float]) -> None:
         import zmq
 
-        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.context = new_context()
         self.poller = zmq.Poller()
+        self.names = Names()
         self.links: list[Link] = []
         self.drains: list[_Drain] = []
         self._clock = clock

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import EventError
@@ -12,18 +13,18 @@ from .decoding import decode
 from .engine import Engine
 from .feed import Feed
 from .kv import Batch
+from .names import Names
 from .sink import EventCounts, Sink
 from .sockets import (
     END,
     address_of,
-    bound,
+    closed,
     connections,
+    listener,
     live_parts,
-    monitor,
     received,
     replay_parts,
     replayer,
-    subscriber,
 )
 from .steps import Action, Ask, Lost, Pass, Unanswered
 
@@ -34,6 +35,8 @@ logger = logging.getLogger("contextpilot_rag")
 
 BURST = 256
 _AGAIN = 1.0  # seconds, after something failed that should not
+_SELDOM = 60.0  # and at most, if it goes on failing
+_FORMAT = 3_600.0  # at most, without a message that is not understood, until all is well again
 
 Trouble = Literal["connection", "topic", "format", "replay", "address"]
 
@@ -47,6 +50,7 @@ class Link:
         sink: is told.
         context: ZeroMQ's.
         poller: to register sockets with.
+        names: looks up hosts.
         patience: seconds to wait for a connection, and for replays.
         again: it was listened to before, so that the sink has to drop what it was told.
     """
@@ -58,12 +62,16 @@ class Link:
         sink: Sink,
         context: zmq.Context[zmq.Socket[bytes]],
         poller: zmq.Poller,
+        names: Names,
         patience: float,
         again: bool = False,
     ) -> None:
         self.engine, self.rank = engine, rank
         self.removed = False
         self._sink, self._context, self._poller, self._patience = sink, context, poller, patience
+        self._names = names
+        self._numeric = ""  # the address that is connected to
+        self._now = 0.0
         self._address = address_of(engine.events, rank)
         self._replay_address = address_of(engine.replay, rank) if engine.replay else ""
         self.feed = Feed(replay=bool(engine.replay), patience=patience)
@@ -77,9 +85,13 @@ class Link:
         self._found = False  # something listens at the address
         self._since: float | None = None  # no publisher since then
         self._retry = 0.0  # when to open the sockets, where that failed
+        self._pause = _AGAIN
+        self._failed = False  # in a way that nobody thought of, since it was in step
         self._topic = self._own_topic()
         self._ours = False  # there was a message with it
+        self._others_since: float | None = None  # messages with other topics, and none with it
         self._not_understood = 0.0  # when, the last time
+        self._quiet = patience  # seconds without one after which all is well again
         self._troubles: set[Trouble] = set()
         self._flowing = False
         self._sink_failed = False
@@ -118,6 +130,7 @@ class Link:
             ready: of the poller's sockets.
             now: seconds of the listener's clock.
         """
+        self._now = now
         try:
             if self._live is None and now >= self._retry:
                 self._open(now)
@@ -127,6 +140,8 @@ class Link:
             self.quiet = not messages
             if self._monitor is not None:
                 self._connections(now)
+            if self._live is not None and not self._peers:
+                self._follow_name(now)
             for frames in messages:
                 self._message(frames, now)
             replay = self._replay
@@ -137,8 +152,10 @@ class Link:
             self._tick(now)
         except Exception:
             # Nothing that a peer sends gets here, as far as we know. If something does, the others go on.
-            logger.exception("the events of %s, rank %d: beginning anew", self.engine.name, self.rank)
-            self._anew(now)
+            if not self._failed:
+                self._failed = True
+                logger.exception("the events of %s, rank %d: beginning anew", self.engine.name, self.rank)
+            self._anew(now, "something that was not expected")
 
     def check(self, now: float) -> None:
         """Ask the engine whether there is more."""
@@ -147,12 +164,11 @@ class Link:
     def close(self) -> None:
         """Close the sockets."""
         self._close_replay()
-        if self._live is not None:
-            self._live.disable_monitor()
         for socket in (self._live, self._monitor):
             if socket is not None:
                 self._poller.unregister(socket)
-                socket.close(linger=0)
+        if self._live is not None:
+            closed(self._live, self._monitor)
         self._live = self._monitor = None
 
     def _open(self, now: float) -> None:
@@ -162,33 +178,42 @@ class Link:
             self._again = False
             self._act([Lost("listening begins anew")])
         self._since = now if self._since is None else self._since
-        live = subscriber(self._context, self._address)
-        watch = monitor(live)
+        address = self._address if self.engine.listen else self._names.numeric(self._address, now)
+        replay = self._names.numeric(self._replay_address, now) if self._replay_address else ""
+        if address is None or (replay is None and not self._names.why(self._replay_address)):
+            return  # its name is looked up; the next round asks again
         try:
-            if self.engine.listen:
-                bound(live, self._address)
-            else:
-                live.connect(self._address)
+            live, watch = listener(self._context, address, listen=self.engine.listen)
         except zmq.ZMQError as error:
-            live.disable_monitor()
-            watch.close(linger=0)
-            live.close(linger=0)
-            self._retry = now + _AGAIN
+            self._retry = now + self._later()
             if now > self._since:  # whoever listened there before may need a moment to be gone
                 doing = "listen at" if self.engine.listen else "connect to"
                 self._trouble("address", f"cannot {doing} {self._address}: {error}")
             return
         self._over("address")
-        self._since = now
-        self._live, self._monitor = live, watch
+        self._since, self._pause = now, _AGAIN
+        self._live, self._monitor, self._numeric = live, watch, address
         for socket in (live, watch):
             self._poller.register(socket, zmq.POLLIN)
 
-    def _anew(self, now: float) -> None:
+    def _anew(self, now: float, why: str) -> None:
         self.close()
-        self._act([Lost("something that was not expected")])
+        self._act([Lost(why)])
         self.feed = Feed(replay=bool(self.engine.replay), patience=self._patience)
-        self._peers, self._since, self._retry = 0, now, now + _AGAIN
+        self._peers, self._since, self._retry = 0, now, now + self._later()
+        self._found = False
+
+    def _later(self) -> float:
+        pause, self._pause = self._pause, min(_SELDOM, 2 * self._pause)
+        return pause
+
+    def _follow_name(self, now: float) -> None:
+        """Nobody is there: perhaps the host is another one by now."""
+        address = self._numeric if self.engine.listen else self._names.numeric(self._address, now)
+        if address not in {None, self._numeric}:
+            self.close()
+            self._found = False
+            self._open(now)
 
     def _connections(self, now: float) -> None:
         assert self._monitor is not None  # noqa: S101  asked before
@@ -220,10 +245,9 @@ class Link:
         try:
             topic, number, payload = live_parts(frames)
         except EventError as error:
-            self._undecodable += 1
-            self._trouble("format", f"{self._address} sends no KV-cache events: {error}")
+            self._not_events(f"{self._address} sends no KV-cache events: {error}", now)
             return
-        if not self._is_ours(topic, self._address):
+        if not self._is_ours(topic, self._address, now):
             return
         self._act(self.feed.live(now, number, self._batch(payload, self._address, now)))
 
@@ -231,23 +255,23 @@ class Link:
         try:
             topic, number, payload = replay_parts(frames)
         except EventError as error:
-            self._undecodable += 1
-            self._trouble("format", f"{self._replay_address} sends no KV-cache events: {error}")
+            self._not_events(f"{self._replay_address} sends no KV-cache events: {error}", now)
             return
         if number == END:
             self._over("replay")
             self._act(self.feed.replay_over(now, self._replay_number))
-        elif topic is None or self._is_ours(topic, self._replay_address):
+        elif topic is None or self._is_ours(topic, self._replay_address, now):
             batch = self._batch(payload, self._replay_address, now)
             self._act(self.feed.replayed(now, self._replay_number, number, batch))
 
-    def _is_ours(self, topic: bytes, address: str) -> bool:
+    def _is_ours(self, topic: bytes, address: str, now: float) -> bool:
         if self._topic is None:
             self._topic = topic  # all have the same: there is one engine at an address
         if topic == self._topic:
-            self._ours = True
+            self._ours, self._others_since = True, None
             return True
         self._other_topics += 1
+        self._others_since = now if self._others_since is None else self._others_since
         ours, theirs = (short(one.decode("utf-8", "replace")) for one in (self._topic, topic))
         self._trouble("topic", f"{address} has events with topic {theirs}; those of {ours} are listened to")
         return False
@@ -259,19 +283,35 @@ class Link:
         try:
             batch = decode(payload)
         except EventError as error:
-            self._undecodable += 1
-            self._not_understood = now
-            self._trouble("format", f"{address} sends what cannot be understood: {error}")
+            self._not_events(f"{address} sends what cannot be understood: {error}", now)
             return None
-        if now - self._not_understood >= self._patience:
+        if now - self._not_understood >= self._quiet:
             self._over("format")
         return batch
 
+    def _not_events(self, why: str, now: float) -> None:
+        """What comes now and then is said ever more seldom, as it takes ever longer until all is well again."""
+        self._undecodable += 1
+        if "format" not in self._troubles:
+            again = self._not_understood and now - self._not_understood < 10 * self._quiet
+            self._quiet = min(_FORMAT, 2 * self._quiet) if again else self._patience
+        self._not_understood = now
+        self._trouble("format", why)
+
     def _tick(self, now: float) -> None:
         self._act(self.feed.tick(now))
+        since = self._others_since
+        if since is not None and now - since >= self._patience and not self.engine.topic:
+            self._others_since, self._topic, self._ours = None, None, False
+            self._over("topic")
+            self._pause = _AGAIN
+            self._anew(now, "another topic has taken the place of the one that was listened to")
         if self._since is not None and now - self._since >= self._patience and "address" not in self._troubles:
             hint = ""
-            if self.engine.listen:
+            if self._live is None:
+                why = f"the host of {self._address} is not found"
+                hint = f" ({self._names.why(self._address) or 'whoever is asked for it does not answer'})"
+            elif self.engine.listen:
                 why = f"no engine has connected to {self._address}"
             elif self._found:
                 why = f"what is at {self._address} is no ZeroMQ publisher"
@@ -290,6 +330,7 @@ class Link:
                     self._tell(self._sink.events, action.batch.events)
             elif isinstance(action, Lost):
                 self._flowing = False
+                self._ours = self._ours and "topic" not in self._troubles  # it may have been its last
                 self._tell(self._sink.lost, action.why)
             elif isinstance(action, Ask):
                 self._ask(action)
@@ -305,9 +346,10 @@ class Link:
         import zmq
 
         self._close_replay()
-        try:
-            self._replay = replayer(self._context, self._replay_address, action.start)
-        except zmq.ZMQError:
+        address = self._names.numeric(self._replay_address, self._now)
+        with suppress(zmq.ZMQError):
+            self._replay = replayer(self._context, address, action.start) if address else None
+        if self._replay is None:
             return  # as one that is not answered
         self._replay_number = action.ask
         self._poller.register(self._replay, zmq.POLLIN)
@@ -332,7 +374,7 @@ class Link:
     def _say_flowing(self) -> None:
         harmless: set[Trouble] = {"replay", "topic"} if self._ours else {"replay"}
         if self.feed.in_step and not self._flowing and self._troubles <= harmless:
-            self._flowing = True
+            self._flowing, self._failed, self._pause = True, False, _AGAIN
             self._tell(self._sink.flowing)
 
     def _tell(self, tell: Callable[..., None], *what: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import EventError, MissingPackage
@@ -10,8 +11,12 @@ from .decoding import MAX_PAYLOAD
 if TYPE_CHECKING:
     import zmq
 
-WAITING = 100_000
-"""Messages that may wait to be read, as many as a publisher lets wait to be sent."""
+WAITING = 1_000
+"""Messages that may wait here to be read; of more, publishers let as many wait to be sent as they like to."""
+REPLAYED = 20_000
+"""The same of replays: engines drop what they cannot send at once."""
+AT_ONCE = 8 * 1024 * 1024
+"""Bytes after which others have their turn."""
 END = (1 << 64) - 1
 """The number that stands at the end of a replay: -1."""
 _NUMBER = 8  # bytes
@@ -30,6 +35,15 @@ def check_zmq() -> None:
         import zmq  # noqa: F401
     except ImportError as error:
         raise MissingPackage("KV-cache events need pyzmq: pip install 'contextpilot-rag[events]'") from error
+
+
+def new_context() -> zmq.Context[zmq.Socket[bytes]]:
+    """A context for many engines: by default, one has no more than 1023 sockets, and a rank takes four or five."""
+    import zmq
+
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    context.set(zmq.MAX_SOCKETS, context.get(zmq.SOCKET_LIMIT))
+    return context
 
 
 def address_of(address: str, rank: int) -> str:
@@ -91,6 +105,41 @@ def subscriber(context: zmq.Context[zmq.Socket[bytes]], address: str) -> zmq.Soc
     return socket
 
 
+def listener(
+    context: zmq.Context[zmq.Socket[bytes]], address: str, *, listen: bool
+) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+    """A `subscriber` that is connected, or bound, and its `monitor`.
+
+    Raises:
+        zmq.ZMQError: it cannot be; also if there are too many sockets. Nothing is left open.
+    """
+    import zmq
+
+    live = subscriber(context, address)
+    watch: zmq.Socket[bytes] | None = None
+    try:
+        watch = monitor(live)
+        if listen:
+            bound(live, address)
+        else:
+            live.connect(address)
+    except zmq.ZMQError:
+        closed(live, watch)
+        raise
+    return live, watch
+
+
+def closed(live: zmq.Socket[bytes], watch: zmq.Socket[bytes] | None) -> None:
+    """Close a subscriber and its monitor."""
+    import zmq
+
+    with suppress(zmq.ZMQError):
+        live.disable_monitor()
+    for socket in (live, watch):
+        if socket is not None:
+            socket.close(linger=0)
+
+
 def monitor(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
     """What happens to a socket's connections, for `connections`."""
     import zmq
@@ -134,25 +183,35 @@ def replayer(context: zmq.Context[zmq.Socket[bytes]], address: str, start: int) 
         context: to make it in.
         address: of the engine's replays.
         start: the first message to ask for.
+
+    Raises:
+        zmq.ZMQError: it cannot be.
     """
     import zmq
 
     socket = _socket(context, zmq.DEALER, address)
-    socket.connect(address)
-    socket.send_multipart([b"", start.to_bytes(_NUMBER, "big")], zmq.NOBLOCK)
+    socket.setsockopt(zmq.RCVHWM, REPLAYED)
+    try:
+        socket.connect(address)
+        socket.send_multipart([b"", start.to_bytes(_NUMBER, "big")], zmq.NOBLOCK)
+    except zmq.ZMQError:
+        socket.close(linger=0)
+        raise
     return socket
 
 
 def received(socket: zmq.Socket[bytes], most: int) -> list[list[bytes]]:
-    """The messages that have arrived, the first so many of them."""
+    """The messages that have arrived, the first so many of them, or the first few of large ones."""
     import zmq
 
     messages: list[list[bytes]] = []
-    while len(messages) < most:
+    size = 0
+    while len(messages) < most and size < AT_ONCE:
         try:
             messages.append(socket.recv_multipart(zmq.NOBLOCK))
         except zmq.Again:
             break
+        size += sum(map(len, messages[-1]))
     return messages
 
 
