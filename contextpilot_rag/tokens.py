@@ -7,8 +7,10 @@ ratio towards what the engine reports, so that after a few answers it fits the m
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sized
+from functools import partial
 from typing import Protocol
 
 from .errors import SettingsError
@@ -28,6 +30,42 @@ class Tokenizer(Protocol):
 
 
 CountTokens = Callable[[str], int]
+
+
+class Turn:
+    """One thread at a time, as a context; in a forked child, too."""
+
+    def __init__(self) -> None:
+        self._renew()
+        after_fork(self, Turn._renew)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
+
+
+_turns: dict[int, tuple[weakref.ref[object], Turn]] = {}
+
+
+def turn_of(tokenizer: object) -> Turn:
+    """The turn of all that use one tokenizer: those of transformers are not for two threads at once.
+
+    >>> class Tokenizer: ...
+    >>> one = Tokenizer()
+    >>> turn_of(one) is turn_of(one), turn_of(one) is turn_of(Tokenizer())
+    (True, False)
+    """
+    key = id(tokenizer)
+    try:
+        gone = weakref.ref(tokenizer, lambda _: _turns.pop(key, None))
+    except TypeError:  # it cannot be said when it is gone, so each user has a turn of its own
+        return Turn()
+    return _turns.setdefault(key, (gone, Turn()))[1]
 
 
 class TokenCounter:
@@ -90,11 +128,18 @@ class TokenCounter:
                 self._bytes_per_token += _LEARNING_RATE * (ratio - self._bytes_per_token)
 
 
+def _in_turn(encode: Callable[[str], Sized], turn: Turn, text: str) -> int:
+    with turn:
+        return len(encode(text))
+
+
 def _counting(tokenizer: Tokenizer | CountTokens | None) -> CountTokens | None:
     if tokenizer is None:
         return None
     encode = getattr(tokenizer, "encode", None)
     if callable(encode) and not isinstance(tokenizer, str):  # a str can encode too, but not into tokens
+        if hasattr(tokenizer, "apply_chat_template"):  # prompts' ids may be made with it at the same time
+            return partial(_in_turn, encode, turn_of(tokenizer))
         return lambda text: len(encode(text))
     if callable(tokenizer):
         return tokenizer

@@ -33,7 +33,12 @@ def healthy(engine: Engine, seconds: float = HEALTH_SECONDS) -> bool:
     return not ailment(engine, seconds)
 
 
-def ailment(engine: Engine, seconds: float = HEALTH_SECONDS) -> str:
+def asking(engine: Engine) -> EngineHttp:
+    """What is to be given to those below by who asks an engine again and again, so that its name is looked up once."""
+    return EngineHttp(engine, FACTS_SECONDS, MOST_BYTES)
+
+
+def ailment(engine: Engine, seconds: float = HEALTH_SECONDS, http: EngineHttp | None = None) -> str:
     """Why an engine does not seem to be well; empty: it does. Never raises.
 
     A proxy may pass only what begins with /v1, or guard the rest: then any answer to ``/v1/models`` will do, but that
@@ -42,10 +47,11 @@ def ailment(engine: Engine, seconds: float = HEALTH_SECONDS) -> str:
     Args:
         engine: which.
         seconds: that each answer may take.
+        http: of `asking`; None: one for this time.
     """
-    http = EngineHttp(engine, seconds, MOST_BYTES)
+    http = http or asking(engine)
     try:
-        http.get("/health")
+        http.get("/health", seconds=seconds)
     except EngineRefused as error:
         if error.status not in _GUARDED:
             return str(error)
@@ -56,7 +62,7 @@ def ailment(engine: Engine, seconds: float = HEALTH_SECONDS) -> str:
     finally:
         http.close()
     try:
-        http.get("/v1/models")
+        http.get("/v1/models", seconds=seconds)
     except EngineRefused as error:
         return "" if error.status is None or (error.status < 500 and error.status != 404) else str(error)
     except EngineError as error:
@@ -66,7 +72,7 @@ def ailment(engine: Engine, seconds: float = HEALTH_SECONDS) -> str:
     return ""
 
 
-def read_facts(engine: Engine, seconds: float = FACTS_SECONDS) -> EngineFacts:
+def read_facts(engine: Engine, seconds: float = FACTS_SECONDS, http: EngineHttp | None = None) -> EngineFacts:
     """What an engine says of itself. What it does not say, or not in time, is None; never raises.
 
     vLLM says it in its metrics, SGLang in ``/server_info`` and in its metrics (with ``--enable-metrics``), llama.cpp in
@@ -76,8 +82,9 @@ def read_facts(engine: Engine, seconds: float = FACTS_SECONDS) -> EngineFacts:
     Args:
         engine: which.
         seconds: for all that is asked.
+        http: of `asking`; None: one for this time.
     """
-    http = EngineHttp(engine, seconds, MOST_BYTES)
+    asks = http or asking(engine)
     ends = time.monotonic() + seconds
 
     def asked(get: Callable[[float], T]) -> T | None:
@@ -88,22 +95,22 @@ def read_facts(engine: Engine, seconds: float = FACTS_SECONDS) -> EngineFacts:
             return None
 
     try:
-        model = engine.model or asked(lambda left: listed_model(http, left))
-        text = (asked(lambda left: http.get("/metrics", seconds=left)) or b"").decode("utf-8", "replace")
+        model = engine.model or asked(lambda left: listed_model(asks, left))
+        text = (asked(lambda left: asks.get("/metrics", seconds=left)) or b"").decode("utf-8", "replace")
         metrics = Metrics(text)
         if metrics.any("vllm:"):
             return _vllm(metrics, model)
-        info = asked(lambda left: http.get_json("/server_info", seconds=left))
+        info = asked(lambda left: asks.get_json("/server_info", seconds=left))
         if info is None and metrics.any("sglang:"):
-            info = asked(lambda left: http.get_json("/get_server_info", seconds=left))  # its older name
+            info = asked(lambda left: asks.get_json("/get_server_info", seconds=left))  # its older name
         if metrics.any("sglang:") or _is_sglang(info):
             return _sglang(metrics, info, model)
-        props = asked(lambda left: http.get_json("/props", seconds=left))
+        props = asked(lambda left: asks.get_json("/props", seconds=left))
         if metrics.any("llamacpp:") or _is_llama_cpp(props):
-            slots = asked(lambda left: http.get_json("/slots", seconds=left))
+            slots = asked(lambda left: asks.get_json("/slots", seconds=left))
             return _llama_cpp(metrics, props, slots, model)
     finally:
-        http.close()
+        asks.close()
     return EngineFacts(model=model)
 
 

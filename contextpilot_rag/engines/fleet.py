@@ -20,7 +20,7 @@ from ..types import Alignment, IndexStats, Namespace, OrderBudget, Request, Usag
 from .covering import Covering
 from .dispatch import Dispatch
 from .engine import Engine, EngineFacts, Level, check_apart
-from .kv import Cleared, Event
+from .kv import Cleared, Event, told_block_size
 from .lanes import Lane, LaneMirror, Member, expecting, ordered, size_of_pool
 from .mirror import Mirror
 from .status import EngineStatus, added_up, of_pool
@@ -232,6 +232,7 @@ class Fleet:
                 self._dispatch.away(name)
                 member.lane.drop(name)
                 member.facts = replace(member.facts, running=None, waiting=None)
+                member.told_block_size = None  # another one may come back
             if not self._external or not any(other.alive for other in self._members.values()):
                 member.lane.empty()  # also of one that is back: who aligned just then was still counting on it
             self._resize()
@@ -264,6 +265,11 @@ class Fleet:
                 rest = events[cleared[-1] :]
                 lane.clear(lambda mirror: mirror.apply(holder, events[: cleared[-1]]))
             lane.change(lambda mirror: mirror.apply(holder, rest))
+            size = told_block_size(events)
+            if size not in {None, member.told_block_size}:
+                with self._changing:
+                    member.told_block_size = size
+                    self._resize()
             with self._lock:
                 member.events += len(events)
                 member.last_event = self._clock()
@@ -282,6 +288,7 @@ class Fleet:
             tell(lambda mirror: mirror.lost((name, rank)))
             with self._lock:
                 member.lost += 1
+                member.told_block_size = None
                 member.why = member.why or (why if not member.alive else "")
 
     def whole(self, name: str, rank: int) -> None:

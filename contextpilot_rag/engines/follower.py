@@ -1,6 +1,7 @@
 """Follower: what is asked of one engine beside the requests: is it there, how large is it, what are a prompt's tokens.
 
-All of it happens in one thread of the engine's own, so that one that hangs keeps nobody waiting but itself.
+All of it happens in two threads of the engine's own, so that one that hangs keeps nobody waiting but itself, and that
+token ids that do not come keep nobody from noticing that it is gone.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from ..types import Alignment, Usage
 from .boundaries import covering_of
 from .covering import Covering
 from .engine import Engine, EngineFacts
-from .facts import ailment, read_facts
-from .tokenizing import TokenIds
+from .facts import ailment, asking, read_facts
+from .tokenizing import RenewableIds
 from .watching import Uncovered
 
 logger = logging.getLogger("contextpilot_rag")
@@ -100,22 +101,22 @@ class FollowerCounts:
 
 
 class Follower:
-    """Follows one engine in a daemon thread, from `start` to `stop`.
+    """Follows one engine in daemon threads, from `start` to `stop`.
 
     Args:
         engine: which.
-        told: is told what was found, in the follower's thread.
+        told: is told what was found, in the follower's threads.
         tokens: gives token ids; None: nothing is covered.
         block_size: tokens of the engine's KV blocks, as far as they are known.
         clock: seconds that never run backwards.
-        wanted: asked now and then; once it says no, the thread ends.
+        wanted: asked now and then; once it says no, the threads end.
     """
 
     def __init__(
         self,
         engine: Engine,
         told: Told,
-        tokens: TokenIds | None,
+        tokens: RenewableIds | None,
         block_size: Callable[[], int | None],
         clock: Callable[[], float],
         wanted: Callable[[], bool] = lambda: True,
@@ -136,20 +137,29 @@ class Follower:
         self._alive = True
         self._failures = self._checks = 0
         self._checked = clock()
-        self._hurry = self._to_say = False
+        self._to_say = False
+        self._hurry = threading.Event()  # also set when it is over
         self._said = False
-        self._thread = threading.Thread(target=self._run, name=f"contextpilot {engine.name}", daemon=True)
+        self._asking = asking(engine)
+        self._was: tuple[object, ...] = (None, None, None)  # which engine it is, as it said last
+        name = f"contextpilot {engine.name}"
+        self._threads = (
+            threading.Thread(target=self._watch, name=name, daemon=True),
+            threading.Thread(target=self._work, name=f"{name} prompts", daemon=True),
+        )
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
-        """End; what waits is let go. The thread ends by itself, when the engine has answered what it was asked."""
+        """End; what waits is let go. The threads end by themselves, when the engine has answered what it was asked."""
         with self._changed:
             self._stopped = True
             self._waiting.clear()
             self._changed.notify_all()
+        self._hurry.set()
 
     def put(self, answered: Answered) -> None:
         """Have a prompt's tokens worked out. Returns at once."""
@@ -178,9 +188,7 @@ class Follower:
 
     def check_soon(self) -> None:
         """Ask at once whether it is there; a request to it failed. Returns at once."""
-        with self._changed:
-            self._hurry = True
-            self._changed.notify_all()
+        self._hurry.set()
 
     def drained(self, timeout: float) -> bool:
         """Wait until nothing waits here; whether that came to be in so many seconds."""
@@ -189,18 +197,24 @@ class Follower:
                 lambda: self._stopped or not (self._waiting or self._busy or self._to_say), timeout
             )
 
-    def _run(self) -> None:
+    def _watch(self) -> None:
         check_at = self._clock()
-        while self._wanted():
+        while self._wanted() and not self._stopped:
             now = self._clock()
-            if self._hurry:
-                self._hurry, check_at = False, min(check_at, self._checked + SOON)
+            if self._hurry.is_set():
+                self._hurry.clear()
+                check_at = min(check_at, self._checked + SOON)
             if now >= check_at:
                 check_at = now + self._guarded(self._check, CHECK_SECONDS)
                 self._checked = self._clock()
+            if not self._stopped:
+                self._hurry.wait(max(0.0, check_at - self._clock()))
+
+    def _work(self) -> None:
+        while self._wanted():
             with self._changed:
-                if not (self._waiting or self._stopped or self._hurry or self._to_say):
-                    self._changed.wait(max(0.0, check_at - self._clock()))
+                if not (self._waiting or self._stopped or self._to_say):
+                    self._changed.wait(CHECK_SECONDS)
                 if self._stopped:
                     return
                 answered = self._waiting.popleft() if self._waiting else None
@@ -227,22 +241,31 @@ class Follower:
 
     def _check(self) -> float:
         """Ask whether it is there; gives the seconds until the next time."""
-        ails = ailment(self.engine)
+        ails = ailment(self.engine, http=self._asking)
         if ails:
             self._failures += 1
             if self._failures == 2 or (self._failures > 2 and self._alive):
                 self._alive = False
+                self._forget()  # whoever comes back may be another one
                 self._told.alive(self.engine.name, False, f"it does not answer: {ails}")
             return SOON if self._failures < 2 else CHECK_SECONDS / 2
         back = not self._alive
         self._failures, self._alive = 0, True
         self._told.alive(self.engine.name, True)
         if back or self._checks % FACTS_EVERY == 0:
-            facts = read_facts(self.engine)
+            facts = read_facts(self.engine, http=self._asking)
+            said = None if facts.kind == "unknown" else facts.kind, facts.model, facts.block_size
+            if any(None not in pair and pair[0] != pair[1] for pair in zip(said, self._was, strict=True)):
+                self._forget()  # it began anew as another one, and was not missed
+            self._was = tuple(was if now is None else now for now, was in zip(said, self._was, strict=True))
             self.kind = facts.kind
             self._told.facts(self.engine.name, facts)
         self._checks = 1 if back else self._checks + 1
         return CHECK_SECONDS
+
+    def _forget(self) -> None:
+        if self._tokens is not None:
+            self._tokens.forget()
 
     def _cover(self, answered: Answered) -> None:
         with self._changed:
@@ -250,7 +273,8 @@ class Follower:
         for _ in range(lost):
             self._told.covered(self.engine.name, "dropped")
         if not self._alive:
-            self.counts.dropped += 1  # it is said already that it is gone
+            with self._changed:
+                self.counts.dropped += 1  # it is said already that it is gone
             return
         detail = ""
         try:
@@ -271,6 +295,8 @@ class Follower:
         if size is None or self._tokens is None:
             return "size"
         found = covering_of(answered.messages, answered.alignment, self._tokens, size, answered.salt)
+        if found is None and self._tokens.renewed():  # parts of it were another model's
+            found = covering_of(answered.messages, answered.alignment, self._tokens, size, answered.salt)
         if found is None:
             return "unread"
         if usage is not None and usage.prompt_tokens not in {None, found.tokens}:

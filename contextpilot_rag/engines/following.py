@@ -16,7 +16,7 @@ from .engine import Engine, Level
 from .events import EventCounts, EventListener
 from .followed import Followed
 from .follower import Answered, Follower, FollowerCounts
-from .tokenizing import EngineTokenizer, LocalTokenizer, TokenIds
+from .tokenizing import EngineTokenizer, LocalTokenizer, RenewableIds
 from .told import Told
 from .watching import Watching
 
@@ -50,6 +50,7 @@ class Following:
         self._patience = PATIENCE if patience is None else patience
         self._elsewhere = elsewhere
         self._engines: dict[str, Engine] = {}
+        self._local: LocalTokenizer | None = None
         self._clear()
         after_fork(self, Following._in_child)
 
@@ -183,10 +184,14 @@ class Following:
                 weakref.finalize(self, self._listener.close)
             self._listener.add(engine)
 
-    def _tokens(self, engine: Engine) -> TokenIds | None:
+    def _tokens(self, engine: Engine) -> RenewableIds | None:
         if not (engine.events or self._elsewhere):
             return None
-        return EngineTokenizer(engine) if self._tokenizer is None else LocalTokenizer(self._tokenizer)
+        if self._tokenizer is None:
+            return EngineTokenizer(engine)
+        if self._local is None:  # one for all engines, which remembers the ids of texts for all of them
+            self._local = LocalTokenizer(self._tokenizer)
+        return self._local
 
     def _anybody(self) -> str:
         """Where an external router chooses, any engine's tokenizer will do."""

@@ -59,8 +59,9 @@ class EngineHttp:
 
     def close(self) -> None:
         """Give the connections back. It can be asked again all the same."""
+        # What looks names up stays: else each look-up that hangs would be followed by another.
         with self._lock:
-            transport, self._transport = self._transport, None
+            transport = self._transport
         if transport is not None:
             transport.close()
 

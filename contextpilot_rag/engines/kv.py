@@ -80,6 +80,16 @@ MAX_SALT = 256
 """Characters; of a longer one a digest is kept."""
 
 
+def told_block_size(events: Iterable[Event]) -> int | None:
+    """Tokens of the KV blocks that these were told of last, and that are found by a prefix; None: of none.
+
+    >>> told_block_size([Stored((1,), None, (5, 6), 2), Removed((1,))])
+    2
+    """
+    sizes = [event.block_size for event in events if isinstance(event, Stored) and not event.sliding]
+    return sizes[-1] if sizes else None
+
+
 def salt_extra(salt: str | None) -> str:
     """The ``extra`` of the first KV block of a prompt that has this cache salt and nothing else.
 

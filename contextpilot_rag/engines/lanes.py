@@ -240,6 +240,7 @@ class Member:
         level: how it is followed.
         level_why: why it is not followed by its events.
         facts: what it says of itself.
+        told_block_size: tokens of the KV blocks that it told of last; these are how large they are.
         requests: that were sent there.
         observed: of those, how many were reported on.
         reported: cached tokens.
@@ -257,6 +258,7 @@ class Member:
     level: Level = "model"
     level_why: str = ""
     facts: EngineFacts = field(default_factory=EngineFacts)
+    told_block_size: int | None = None
     requests: int = 0
     observed: int = 0
     reported: int = 0
@@ -273,8 +275,8 @@ class Member:
 
     @property
     def block_size(self) -> int | None:
-        """As it was set, or as the engine says."""
-        return self.engine.block_size or self.facts.block_size
+        """As its events tell, as it was set, or as the engine says."""
+        return self.told_block_size or self.engine.block_size or self.facts.block_size
 
     def status(self, stats: IndexStats, outstanding: int, now: float) -> EngineStatus:
         """All of it, to be shown.
