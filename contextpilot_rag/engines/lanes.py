@@ -320,12 +320,16 @@ def expecting(alignment: Alignment, members: Sequence[Member], lane: Lane) -> Al
     """With what is expected to be reported, by whichever of these engines has most of it.
 
     What reports have taught is true of one cache. Of several, only the mirror knows, if it is in step with all of them.
+    Nobody knows which of an engine's data-parallel ranks will answer, each with a cache of its own: then nothing is
+    expected.
 
     Args:
         alignment: of a request that goes to one of them.
         members: the engines.
         lane: their tree.
     """
+    if any(member.engine.ranks > 1 for member in members):
+        return replace(alignment, expected_cached_tokens=None)
     expected = alignment.expected_cached_tokens if len(members) < 2 else None
     if members and all(member.level == "events" for member in members):
         found = lane.expected(alignment.request.namespace, ordered(alignment))

@@ -104,3 +104,17 @@ def test_of_a_pool_one_cache_loses_only_its_own():
     fleet.events("one", 0, [Cleared()])
     fleet.lost("two", 0, "a gap")
     assert fleet.predict(Request((A, B))) == 200  # nobody knows who has it
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_nothing_is_expected_where_nobody_knows_which_rank_will_answer(ranks):
+    fleet = followed("one", ranks=ranks)
+    alignment = fleet.align(Request((A, B)))
+    tokens, found = covering(alignment)
+    for rank in range(ranks):
+        fleet.events("one", rank, [stored(tokens)])
+    fleet.observe(alignment, Usage(found.tokens, 0))
+    fleet.cover(alignment, None, found, 0)
+    again = fleet.align(Request((A, B)))
+    assert again.predicted_cached_tokens == 200
+    assert (again.expected_cached_tokens is None) == (ranks > 1)
