@@ -51,8 +51,8 @@ def stored(tokens, size=16, first=0):
     return Stored(tuple(names[first:]), names[first - 1] if first else None, tokens, size, ("",) * (len(names) - first))
 
 
-def followed(*names, routing="pilot"):
-    fleet = fleet_of(*names, routing=routing)
+def followed(*names, **settings):
+    fleet = fleet_of(*names, **settings)
     for name in names:
         fleet.level(name, "events")
     return fleet

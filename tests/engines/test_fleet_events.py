@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from contextpilot_rag import Namespace, Request, Usage
 from contextpilot_rag.engines.kv import Cleared, Removed
 from tests.engines.fleets import X, Y, covering, followed, stored
