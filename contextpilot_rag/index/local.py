@@ -20,6 +20,8 @@ from .state import StatePart, TreePart, dump_tree
 from .tail import POLICIES
 from .tree import PrefixTree
 
+_BREATH = 0.0001  # seconds
+
 
 class ContextIndex(Protocol):
     """What every context index can do. All methods may be called from many threads at once."""
@@ -341,7 +343,7 @@ class LocalIndex:
     def _set_terms(self, **changed: Any) -> None:  # noqa: ANN401
         with self._lock:
             limits = self._limits = replace(self._limits, terms=replace(self._limits.terms, **changed))
-            shares = list(self._shares.values())
+            shares, pause = list(self._shares.values()), threading.Event()
         for share in shares:
             left = True
             while left:  # in steps: requests of the namespace get in between
@@ -349,6 +351,8 @@ class LocalIndex:
                     share.resize(limits)
                     left = share.tree.settle()
                     self._resized(share)
+                if left:
+                    pause.wait(_BREATH)  # else this thread would have the lock again before any other is awake
 
     def _take(self, alignment: Alignment, share: Share) -> Alignment:
         """Take a request as sent, count it, and make room. The share's lock is held."""
