@@ -14,13 +14,12 @@ from ..forking import after_fork, was_held
 from ..types import Alignment, BlockRef, IndexStats, Namespace, Request, Usage
 from .align import align, placement_rule
 from .history import HISTORY_REQUESTS
+from .lengths import plain
 from .reports import Terms
 from .share import Limits, Share, Size, dump_share, load_shares, locked
 from .state import StatePart, TreePart, dump_tree
 from .tail import POLICIES
 from .tree import PrefixTree
-
-_BREATH = 0.0001  # seconds
 
 
 class ContextIndex(Protocol):
@@ -165,6 +164,7 @@ class LocalIndex:
 
     def observe(self, alignment: Alignment, usage: Usage) -> None:
         """Count what the engine reported, and mark the request's path as used just now."""
+        usage = plain(usage)
         with self._lock:
             share = self._shares.get(alignment.request.namespace)
         pruned, expected = None, alignment.expected_cached_tokens
@@ -352,7 +352,7 @@ class LocalIndex:
                     left = share.tree.settle()
                     self._resized(share)
                 if left:
-                    pause.wait(_BREATH)  # else this thread would have the lock again before any other is awake
+                    pause.wait(0.0001)  # else this thread would have the lock again before any other is awake
 
     def _take(self, alignment: Alignment, share: Share) -> Alignment:
         """Take a request as sent, count it, and make room. The share's lock is held."""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..types import Alignment, Belief, BlockRef, Usage
-from .lengths import KV_BLOCK_TOKENS, Lengths, plain
+from .lengths import KV_BLOCK_TOKENS, Lengths
 from .limit import Limit
 from .outcomes import Outcomes
 from .tree import PrefixTree
@@ -118,7 +118,7 @@ class Reports:
         if belief is None or belief.tree != self._name:
             return None
         self._unanswered.pop(belief.at, None)
-        usage, lengths = plain(usage), self.lengths
+        lengths = self.lengths
         if usage.prompt_tokens is not None:
             lengths.prompt(tokens, usage.prompt_tokens, usage.completion_tokens or 0)
         if usage.cached_tokens is None:

@@ -343,6 +343,7 @@ def test_one_absurd_report_does_not_empty_the_room():
         for number in range(12):
             ask(index, BlockRef(number, 200), cached=0, prompt=absurd if number == 5 else 220)
         assert index.stats().tree_blocks == 12, "twelve times 220 tokens fit"
+        assert index.stats().reported_prompt_tokens == 11 * 220 + (absurd if absurd == 1_000_000 else 0)
 
 
 def test_what_stands_before_blocks_that_all_prompts_begin_with_is_told_from_what_is_found():
