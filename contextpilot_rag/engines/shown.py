@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_SOMEBODY = re.compile(r"//[^/?#]*@")
+_SOMEBODY = re.compile(r"^(\w+:)?//[^/?#]*@")
 _ANYBODY = re.compile(r"^(\w+://)?.*@", re.DOTALL)
 
 
@@ -14,7 +14,7 @@ def shown_url(url: str) -> str:
     >>> shown_url("http://user:secret@10.0.0.1:8000/v1")
     'http://***@10.0.0.1:8000/v1'
     """
-    return _SOMEBODY.sub("//***@", url, count=1)
+    return _SOMEBODY.sub(r"\1//***@", url)
 
 
 def shown_text(text: str) -> str:
