@@ -155,7 +155,7 @@ class Link:
             if not self._failed:
                 self._failed = True
                 logger.exception("the events of %s, rank %d: beginning anew", self.engine.name, self.rank)
-            self._anew(now, "something that was not expected")
+            self._anew(now, "something that was not expected", self._later())
 
     def check(self, now: float) -> None:
         """Ask the engine whether there is more."""
@@ -196,12 +196,12 @@ class Link:
         for socket in (live, watch):
             self._poller.register(socket, zmq.POLLIN)
 
-    def _anew(self, now: float, why: str) -> None:
+    def _anew(self, now: float, why: str, pause: float) -> None:
         self.close()
-        self._act([Lost(why)])
         self.feed = Feed(replay=bool(self.engine.replay), patience=self._patience)
-        self._peers, self._since, self._retry = 0, now, now + self._later()
+        self._peers, self._since, self._retry = 0, now, now + pause
         self._found = False
+        self._act([Lost(why)])
 
     def _later(self) -> float:
         pause, self._pause = self._pause, min(_SELDOM, 2 * self._pause)
@@ -238,7 +238,7 @@ class Link:
                     self._act(self.feed.connected(now))
                 else:
                     self._since, self._found, self._flowing = now, False, False
-                    self._topic, self._ours = self._own_topic(), False
+                    self._topic, self._ours, self._others_since = self._own_topic(), False, None
                     self._over("topic")
 
     def _message(self, frames: list[bytes], now: float) -> None:
@@ -302,10 +302,9 @@ class Link:
         self._act(self.feed.tick(now))
         since = self._others_since
         if since is not None and now - since >= self._patience and not self.engine.topic:
-            self._others_since, self._topic, self._ours = None, None, False
+            self._topic, self._ours, self._others_since = None, False, None
             self._over("topic")
-            self._pause = _AGAIN
-            self._anew(now, "another topic has taken the place of the one that was listened to")
+            self._anew(now, "another topic has taken the place of the one that was listened to", 0.0)
         if self._since is not None and now - self._since >= self._patience and "address" not in self._troubles:
             hint = ""
             if self._live is None:

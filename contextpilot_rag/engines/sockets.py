@@ -11,7 +11,7 @@ from .decoding import MAX_PAYLOAD
 if TYPE_CHECKING:
     import zmq
 
-WAITING = 1_000
+WAITING = 256
 """Messages that may wait here to be read; of more, publishers let as many wait to be sent as they like to."""
 REPLAYED = 20_000
 """The same of replays: engines drop what they cannot send at once."""
