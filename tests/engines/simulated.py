@@ -237,7 +237,10 @@ def fleet_of(count: int, capacity: int | None, clock: Callable[[], float], **opt
 
 
 def index_of(capacity: int | None, engine: Engine | None, count: int) -> LocalIndex:
-    return LocalIndex(capacity if engine is not None or capacity is None else capacity * count)
+    """As a pilot makes it: of several that somebody else chooses from, one report says little of the others."""
+    if engine is not None or count == 1:
+        return LocalIndex(capacity)
+    return LocalIndex(None if capacity is None else capacity * count, single=False)
 
 
 def run(
