@@ -150,8 +150,8 @@ class Lane:
         return self._mirror.expected(namespace, blocks)
 
     def resize(self, capacity_tokens: int | None, block_size: int | None, level: Level) -> None:
-        """The cache's size, and how it is followed, as far as it is known now; else it is as the index was made."""
-        capacity_tokens = capacity_tokens or self._given.capacity_tokens
+        """The cache's size, and how it is followed, as far as it is known now. A capacity that was set stays."""
+        capacity_tokens = self._given.capacity_tokens or capacity_tokens  # what was set may be a share of it
         block_size = block_size or self._given.kv_block_tokens
         if level == "events" and capacity_tokens is not None:
             capacity_tokens *= EVENTS_ROOM
