@@ -280,9 +280,9 @@ def test_what_was_set_stays_whatever_the_engine_says(routing):
     status = fleet.engines()[0]
     assert (status.kind, status.capacity_tokens, status.waiting) == ("vllm", 777, None)
     fleet.facts("one", EngineFacts("vllm", 888, 16))
-    assert known() == (888, 16)
+    assert known() == (5_000, 16)
     fleet.level("one", "events")
-    assert known() == (2 * 888, 16)
+    assert known() == (2 * 5_000, 16)
     fleet.facts("one", EngineFacts("sglang"))  # another one altogether
     assert known() == (2 * 5_000, 32)
 
