@@ -115,7 +115,8 @@ def test_later_turns_of_a_conversation_are_no_complaint(fake, caplog):
 
 
 def test_an_engine_whose_kv_blocks_have_no_known_size_is_spoken_of(caplog):
-    sizes = {"messages": [{"role": "user", "content": "x"}]}
+    # What it stores would tell it; but as yet it has stored nothing.
+    answer = {"usage": {"prompt_tokens": 30, "prompt_tokens_details": {"cached_tokens": 0}}}
     with FakeEngine(events=True) as fake:
         shown = {"/health": (200, {}), "/v1/models": (200, {"data": [{"id": "m"}]})}
         with answering(shown) as proxy, caplog.at_level(logging.INFO):
@@ -125,7 +126,7 @@ def test_an_engine_whose_kv_blocks_have_no_known_size_is_spoken_of(caplog):
                 for _ in range(5):
                     prompt = pilot.align(["x", "y"], "What?")
                     prompt.messages()
-                    pilot.observe(prompt, fake.chat(sizes))
+                    pilot.observe(prompt, answer)
                 assert pilot.engines.drained()
                 assert "Engine(block_size=...)" in status(pilot).why
                 assert status(pilot).level == "usage"
