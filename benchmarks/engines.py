@@ -107,11 +107,12 @@ def main() -> None:
     parser.add_argument("--caches", nargs="+", default=list(CACHES), choices=list(CACHES))
     parser.add_argument("--results", type=Path, default=HERE.parent / "build" / "engines.jsonl")
     parser.add_argument("--report", type=Path, default=None, help="default: benchmarks/engines.md, for a full run")
+    parser.add_argument("--report-only", action="store_true", help="run nothing, report what was measured so far")
     options = parser.parse_args()
     options.results.parent.mkdir(parents=True, exist_ok=True)
     questions = recorded(options.questions, TOP)
     with tempfile.TemporaryDirectory() as folder:
-        for model in options.models:
+        for model in [] if options.report_only else options.models:
             rounds = options.rounds if model == "random" else max(1, options.rounds // 3)
             for cache in options.caches:
                 missing = [
@@ -123,6 +124,8 @@ def main() -> None:
                 if missing:
                     run_all(Path(folder), model, cache, missing, questions, options.results)
     runs = [run for run in read(options.results) if run.questions == len(questions)]
+    if not runs:
+        sys.exit(f"{options.results} has no runs with so many questions")
     report = options.report or (HERE / "engines.md" if options.questions >= 200 else options.results.with_suffix(".md"))
     write(report, runs, [arm.name for arm in ARMS], CACHES)
     print(f"wrote {report}")
