@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from ..errors import IndexFailed, InputError, SettingsError
@@ -17,6 +17,7 @@ from ..forking import after_fork
 from ..types import Alignment, short
 from .covering import Covering
 from .engine import Engine, EngineFacts, Level, check_apart
+from .known import Known
 from .kv import Event
 from .shown import shown_url
 from .status import EngineStatus
@@ -36,15 +37,8 @@ class CoveredIndex(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _Member:
+class _Member(Known):
     """An engine as this side sees it."""
-
-    engine: Engine
-    alive: bool = True
-    why: str = ""
-    level: Level = "model"
-    level_why: str = ""
-    facts: EngineFacts = field(default_factory=EngineFacts)
 
     def status(self) -> EngineStatus:
         """Sizes and events are the service's to know; here they are 0."""
@@ -54,9 +48,9 @@ class _Member:
             alive=self.alive,
             level=self.level,
             why=self.why or self.level_why,
-            kind=self.facts.kind,
-            capacity_tokens=self.engine.capacity_tokens or self.facts.capacity_tokens,
-            block_size=self.engine.block_size or self.facts.block_size,
+            kind=self.kind,
+            capacity_tokens=self.capacity_tokens,
+            block_size=self.block_size,
             tree_blocks=0,
             tree_tokens=0,
             kv_blocks=0,
@@ -122,7 +116,7 @@ class Coverer:
     def block_size(self, name: str) -> int | None:
         """Tokens of an engine's KV blocks, as it was set or as the engine says."""
         member = self._members.get(name)
-        return None if member is None else member.engine.block_size or member.facts.block_size
+        return None if member is None else member.block_size
 
     def alive(self, name: str, alive: bool, why: str = "") -> None:
         """Whether an engine answers here."""

@@ -354,7 +354,7 @@ class Fleet:
             check_apart(engine, [member.engine for member in self._members.values()])
             lane = self._pool if self._external else Lane(self._make_index(engine), self._make_mirror())
             self._dispatch.join(engine.name, late=late)
-            self._members = {**self._members, engine.name: Member(engine, lane)}
+            self._members = {**self._members, engine.name: Member(engine, lane=lane)}
             self._resize()
 
     def _resize(self) -> None:

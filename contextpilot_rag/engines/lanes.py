@@ -12,7 +12,8 @@ from ..forking import after_fork, was_held
 from ..index.local import LocalIndex
 from ..types import Alignment, BlockRef, IndexStats, Namespace, Request
 from .covering import Covering
-from .engine import Engine, EngineFacts, Level
+from .engine import Level
+from .known import Known
 from .kv import Event
 from .shown import shown_url
 from .status import EngineStatus
@@ -229,18 +230,11 @@ class Lane:
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class Member(Known):
     """One engine of a fleet, and what is known of it.
 
     Args:
-        engine: which.
         lane: its tree, or the pool's.
-        alive: it answers.
-        why: why it does not.
-        level: how it is followed.
-        level_why: why it is not followed by its events.
-        facts: what it says of itself.
-        told_block_size: tokens of the KV blocks that it told of last; these are how large they are.
         requests: that were sent there.
         observed: of those, how many were reported on.
         reported: cached tokens.
@@ -251,14 +245,7 @@ class Member:
         last_event: when it told something last, by the fleet's clock.
     """
 
-    engine: Engine
-    lane: Lane
-    alive: bool = True
-    why: str = ""
-    level: Level = "model"
-    level_why: str = ""
-    facts: EngineFacts = field(default_factory=EngineFacts)
-    told_block_size: int | None = None
+    lane: Lane = field(kw_only=True)
     requests: int = 0
     observed: int = 0
     reported: int = 0
@@ -267,16 +254,6 @@ class Member:
     events: int = 0
     lost: int = 0
     last_event: float | None = None
-
-    @property
-    def capacity_tokens(self) -> int | None:
-        """As it was set, or as the engine says."""
-        return self.engine.capacity_tokens or self.facts.capacity_tokens
-
-    @property
-    def block_size(self) -> int | None:
-        """As its events tell, as it was set, or as the engine says."""
-        return self.told_block_size or self.engine.block_size or self.facts.block_size
 
     def status(self, stats: IndexStats, outstanding: int, now: float) -> EngineStatus:
         """All of it, to be shown.
@@ -292,7 +269,7 @@ class Member:
             alive=self.alive,
             level=self.level,
             why=self.why or self.level_why,
-            kind=self.facts.kind,
+            kind=self.kind,
             capacity_tokens=self.capacity_tokens,
             block_size=self.block_size,
             tree_blocks=stats.tree_blocks,

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..engines.covering import Covering
-from ..engines.engine import Engine, EngineFacts, Kind, Level
+from ..engines.engine import Engine, EngineFacts, Level
+from ..engines.known import Known
 from ..engines.kv import Cleared, Event, Stored
 from ..engines.lanes import EVENTS_ROOM, size_of_pool
 from ..engines.mirror import Changes, Mirror, MirrorCounts
@@ -20,16 +21,10 @@ from .handover import Forgetting, Handover, Space, steps_of
 
 
 @dataclass(slots=True, eq=False)
-class Member:
-    """One engine, and what is known of it.
+class Member(Known):
+    """One engine of the service's pool.
 
     Args:
-        engine: which.
-        alive: it answers.
-        why: why it does not.
-        level: how it is followed.
-        level_why: why not by its events.
-        facts: what it says of itself.
         lost: how often what it had told was lost.
         last_event: when it told something last.
         told: ranks that told something since they were lost.
@@ -37,32 +32,11 @@ class Member:
         caught: ranks whose past is told: what they tell now happens now.
     """
 
-    engine: Engine
-    alive: bool = True
-    why: str = ""
-    level: Level = "model"
-    level_why: str = ""
-    facts: EngineFacts = field(default_factory=EngineFacts)
     lost: int = 0
     last_event: float | None = None
     told: set[int] = field(default_factory=set)
     bare: set[int] = field(default_factory=set)
     caught: set[int] = field(default_factory=set)
-
-    @property
-    def kind(self) -> Kind:
-        """Which software it is."""
-        return self.facts.kind
-
-    @property
-    def capacity_tokens(self) -> int | None:
-        """As it was set, or as the engine says."""
-        return self.engine.capacity_tokens or self.facts.capacity_tokens
-
-    @property
-    def block_size(self) -> int | None:
-        """As it was set, or as the engine says."""
-        return self.engine.block_size or self.facts.block_size
 
     @property
     def empty(self) -> bool:

@@ -179,5 +179,5 @@ def test_what_an_engine_said_stays_true_until_it_says_otherwise_but_for_its_queu
 
 def test_another_software_is_another_engine():
     assert EngineFacts("vllm", 4_096, 16).updated(EngineFacts("sglang")) == EngineFacts("sglang")
-    assert Member(Engine(URL), None, facts=EngineFacts("vllm", 7)).capacity_tokens == 7
+    assert Member(Engine(URL), lane=None, facts=EngineFacts("vllm", 7)).capacity_tokens == 7
     assert replace(Engine(URL), name="n").url == f"{URL}/v1"
