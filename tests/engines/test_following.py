@@ -17,9 +17,9 @@ from openai import OpenAI
 
 from contextpilot_rag import ContextPilot, Engine, LocalIndex
 from contextpilot_rag.engines import follower as follower_module
-from contextpilot_rag.engines import following as following_module
 from contextpilot_rag.errors import InputError, SettingsError
 from contextpilot_rag.testing import EventOptions, FakeEngine
+from tests.engines.hurrying import hurry
 
 BLOCKS = {name: f"{name} is what this text is about, at some length. " * 12 for name in "ABCDEFGH"}
 SOON = 20.0  # seconds; a bound, not a wait
@@ -27,9 +27,7 @@ SOON = 20.0  # seconds; a bound, not a wait
 
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch):
-    monkeypatch.setattr(follower_module, "CHECK_SECONDS", 0.2)
-    monkeypatch.setattr(follower_module, "SOON", 0.05)
-    monkeypatch.setattr(following_module, "PATIENCE", 0.4)
+    hurry(monkeypatch)
 
 
 def until(true, what="it", seconds=SOON):

@@ -11,17 +11,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from contextpilot_rag import ContextPilot, Engine
-from contextpilot_rag.engines import follower as follower_module
-from contextpilot_rag.engines import following as following_module
 from contextpilot_rag.testing import FakeEngine
+from tests.engines.hurrying import hurry
 from tests.engines.test_following import BLOCKS, followed, status, until
 
 
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch):
-    monkeypatch.setattr(follower_module, "CHECK_SECONDS", 0.2)
-    monkeypatch.setattr(follower_module, "SOON", 0.05)
-    monkeypatch.setattr(following_module, "PATIENCE", 5.0)
+    hurry(monkeypatch, 5.0)
 
 
 class Front:

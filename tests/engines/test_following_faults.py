@@ -19,14 +19,13 @@ from contextpilot_rag.engines.facts import ailment, healthy
 from contextpilot_rag.errors import MissingPackage
 from contextpilot_rag.testing import FakeEngine
 from tests.engines.answering import answering
+from tests.engines.hurrying import hurry
 from tests.engines.test_following import BLOCKS, followed, free_port, said, status, until
 
 
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch):
-    monkeypatch.setattr(follower_module, "CHECK_SECONDS", 0.2)
-    monkeypatch.setattr(follower_module, "SOON", 0.05)
-    monkeypatch.setattr(following_module, "PATIENCE", 0.4)
+    hurry(monkeypatch)
 
 
 @pytest.fixture

@@ -7,11 +7,10 @@ import logging
 
 import pytest
 
-from contextpilot_rag.engines import follower as follower_module
-from contextpilot_rag.engines import following as following_module
 from contextpilot_rag.service.settings import ServiceSettings
 from contextpilot_rag.testing import FakeEngine
 from contextpilot_rag.types import Namespace
+from tests.engines.hurrying import hurry
 from tests.remote.service import any_tenant
 from tests.service.followed import BLOCKS, ask, client, in_step, line, settled, until, watch_of
 from tests.service.harness import process, serving
@@ -19,9 +18,7 @@ from tests.service.harness import process, serving
 
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch):
-    monkeypatch.setattr(follower_module, "CHECK_SECONDS", 0.2)
-    monkeypatch.setattr(follower_module, "SOON", 0.05)
-    monkeypatch.setattr(following_module, "PATIENCE", 0.4)
+    hurry(monkeypatch)
 
 
 @pytest.fixture
