@@ -18,7 +18,7 @@ FLOORS = (
     "errors forking failing types batch _version checking settings identity tokens dedup intake index prompt expand "
     "conversation remote engines retrieval waiting deciding asking choosing run_options results sending learning pilot "
     "async_pilot adapter "
-    "trace replay service"
+    "trace replay service proxy"
 ).split()
 HEAVY = tuple(
     "openai scipy faiss rank_bm25 matplotlib rich starlette uvicorn pydantic tqdm tenacity httpcore jinja2 "

@@ -1,0 +1,1 @@
+"""The formats of requests, each as the same words: messages with texts."""

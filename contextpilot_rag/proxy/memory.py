@@ -1,0 +1,98 @@
+"""Memory: what was decided for each conversation, so that what was sent once is sent the same way again.
+
+A conversation is known by the chain of its messages: each message's key is a hash of the key before it and of itself,
+and the first one's of tenant and model. So two conversations that begin alike share what was decided, within a tenant.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from ..identity import KEY_BYTES
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided for a message.
+
+    Args:
+        order: of its first group of blocks, as ranks.
+        engine: where the request went.
+    """
+
+    order: tuple[int, ...] | None = None
+    engine: str | None = None
+
+
+def chain(purpose: str, fields: Iterable[str], messages: Iterable[object]) -> list[bytes]:
+    """The key of each message.
+
+    Args:
+        purpose: keys of different purposes never meet.
+        fields: that all of it is within, such as tenant and model.
+        messages: as they were decoded.
+
+    >>> a = chain("", ["tenant"], [{"role": "user", "content": "x"}, {"role": "user", "content": "y"}])
+    >>> b = chain("", ["tenant"], [{"content": "x", "role": "user"}, {"role": "user", "content": "z"}])
+    >>> a[0] == b[0], a[1] == b[1]
+    (True, False)
+    """
+    key = _hash(b"", _encode([purpose, *fields]))
+    keys = []
+    for message in messages:
+        key = _hash(key, _encode(message))
+        keys.append(key)
+    return keys
+
+
+class Memory:
+    """Decisions by the keys of messages. Not thread-safe: one event loop owns it.
+
+    Args:
+        most: that are kept; the one used longest ago goes.
+        seconds: one that was not used for so long goes.
+        clock: seconds that never run backwards.
+    """
+
+    def __init__(self, most: int, seconds: float, clock: Callable[[], float]) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._clock = clock
+        self._kept: OrderedDict[bytes, tuple[float, Decision]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: bytes) -> Decision | None:
+        """What was decided; it counts as used now."""
+        found = self._kept.get(key)
+        if found is None:
+            return None
+        now = self._clock()
+        if now - found[0] > self._seconds:
+            del self._kept[key]
+            return None
+        self._kept[key] = now, found[1]
+        self._kept.move_to_end(key)
+        return found[1]
+
+    def put(self, key: bytes, decision: Decision) -> None:
+        """Remember a decision."""
+        now = self._clock()
+        self._kept[key] = now, decision
+        self._kept.move_to_end(key)
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+        while self._kept and now - next(iter(self._kept.values()))[0] > self._seconds:
+            self._kept.popitem(last=False)
+
+
+def _hash(before: bytes, more: bytes) -> bytes:
+    return hashlib.blake2b(before + more, digest_size=KEY_BYTES).digest()

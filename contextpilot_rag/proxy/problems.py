@@ -1,0 +1,74 @@
+"""What the proxy itself refuses, in the words and the shape of an OpenAI error, so that clients show it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ContextPilotError
+
+
+class Refused(ContextPilotError):
+    """The proxy does not forward a request.
+
+    Args:
+        detail: why, for whoever sent it.
+        param: which part of the request it is about.
+        headers: that the answer has besides.
+    """
+
+    status = 400
+    kind = "invalid_request_error"
+
+    def __init__(self, detail: str, param: str | None = None, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.param = param
+        self.headers = dict(headers or {})
+
+    def problem(self) -> dict[str, Any]:
+        """The answer's body."""
+        error = {"message": str(self), "type": self.kind, "param": self.param, "code": self.status}
+        return {"error": error}
+
+
+class Unusable(Refused):
+    """What the client asked of the proxy cannot be done."""
+
+
+class NoKey(Refused):
+    """No key is shown, or none that is known."""
+
+    status = 401
+    kind = "authentication_error"
+
+
+class TooLarge(Refused):
+    """The body is larger than it may be."""
+
+    status = 413
+
+
+class TooSlow(Refused):
+    """The body did not come in time."""
+
+    status = 408
+
+
+class Misdirected(Refused):
+    """The request names a host that this is not."""
+
+    status = 421
+
+
+class Unreachable(Refused):
+    """No upstream answers."""
+
+    status = 502
+    kind = "upstream_error"
+
+
+class Busy(Refused):
+    """The proxy has more to do than it may, or is ending."""
+
+    status = 503
+    kind = "overloaded_error"
