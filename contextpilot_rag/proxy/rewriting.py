@@ -28,7 +28,7 @@ class Call:
     api: Api
     raw: bytes
     tenant: str = ""
-    wishes: Wishes = Wishes()
+    wishes: Wishes = field(default_factory=Wishes)
     cloud: Cloud = ""
 
 
@@ -46,7 +46,7 @@ class Outcome:
     """
 
     body: bytes
-    report: Report = Report()
+    report: Report = field(default_factory=Report)
     engine: str | None = None
     alignment: AlignedPrompt | None = field(default=None, repr=False)
     chain: bytes = b""
