@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
@@ -62,6 +63,61 @@ def parsed(name: str, text: str, kind: Any, *, secret: bool = False) -> Any:  # 
         return msgspec.convert(plain, kind, strict=False)
     except msgspec.ValidationError:
         raise SettingsError(f"{name}: {'***' if secret else repr(text)} is {_other_than(kind)}") from None
+
+
+def check_all(settings: object, kinds: Mapping[str, Any], secrets: Collection[str] = ()) -> None:
+    """Check every field of a frozen dataclass by its annotation, and let it have what that makes of it.
+
+    Args:
+        settings: the dataclass, just made.
+        kinds: its fields' annotations; a file's is ``Path | None``.
+        secrets: messages do not show these.
+
+    Raises:
+        SettingsError: a value that does not fit.
+    """
+    for name, kind in kinds.items():
+        value = getattr(settings, name)
+        if is_path(kind) and isinstance(value, str):
+            value = Path(value)
+        elif is_path(kind):
+            if value is not None and not isinstance(value, Path):
+                raise SettingsError(f"{name}: a path, not {type(value).__name__}")
+        else:
+            value = checked(name, value, kind, secret=name in secrets)
+        object.__setattr__(settings, name, value)
+
+
+def of_variables(
+    environ: Mapping[str, str], prefix: str, kinds: Mapping[str, Any], secrets: Collection[str] = ()
+) -> dict[str, Any]:
+    """What environment variables say of settings. An empty one is one that was not set.
+
+    Args:
+        environ: all variables.
+        prefix: of those that are settings.
+        kinds: the settings' annotations.
+        secrets: messages do not show these.
+
+    Raises:
+        SettingsError: a value that does not fit.
+
+    >>> of_variables({"X_PORT": "9", "X_HOST": ""}, "X_", {"port": int, "host": str})
+    {'port': 9}
+    """
+    warn_of_unknown(environ, prefix, kinds)
+    values: dict[str, Any] = {}
+    for name, kind in kinds.items():
+        variable = prefix + name.upper()
+        text = environ.get(variable)
+        if text:
+            values[name] = Path(text) if is_path(kind) else parsed(variable, text, kind, secret=name in secrets)
+    return values
+
+
+def is_path(kind: object) -> bool:
+    """Whether an annotation is that of a file that may be left out."""
+    return kind == (Path | None)
 
 
 def check_known(given: Iterable[str], known: Iterable[str]) -> None:

@@ -18,6 +18,7 @@ from .types import OrderBudget
 
 ENVIRONMENT_PREFIX = "CONTEXTPILOT_"
 SERVICE_PREFIX = "CONTEXTPILOT_SERVE_"  # of the service's settings, which are its own
+PROXY_PREFIX = "CONTEXTPILOT_PROXY_"  # and of the proxy's
 SECRETS = frozenset({"api_key", "engines", "salt_secret"})  # never shown: an engine may have a key, too
 
 Order = Literal["retrieved", "balanced", "throughput", "fixed"]
@@ -169,7 +170,7 @@ class Settings:
         2
         """
         environ = os.environ if environ is None else environ
-        ours = {name: text for name, text in environ.items() if not name.startswith(SERVICE_PREFIX)}
+        ours = {name: text for name, text in environ.items() if not name.startswith((SERVICE_PREFIX, PROXY_PREFIX))}
         warn_of_unknown(ours, ENVIRONMENT_PREFIX, _kinds())
         values = {field.name: of_environment(field.name, field.default, environ) for field in fields(cls)}
         check_known(given, _kinds())

@@ -164,7 +164,7 @@ def engines_of(given: Iterable[EngineLike] | EngineLike) -> tuple[Engine, ...]:
     ['a:8000', 'b:8000']
     """
     if isinstance(given, str):
-        given = [line for line in _BETWEEN.split(given) if line.strip()]
+        given = lines_of(given)
     elif isinstance(given, Engine):
         given = [given]
     elif not isinstance(given, Iterable):
@@ -177,6 +177,15 @@ def engines_of(given: Iterable[EngineLike] | EngineLike) -> tuple[Engine, ...]:
     for place, engine in enumerate(engines):
         check_apart(engine, engines[:place])
     return engines
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text that has several engines.
+
+    >>> lines_of("http://a:8000 name=a, http://b:8000")
+    ['http://a:8000 name=a', 'http://b:8000']
+    """
+    return [line.strip() for line in _BETWEEN.split(text) if line.strip()]
 
 
 def quiet(engine: Engine) -> Engine:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Meta
 
-from ..checking import check_known, checked, parsed, warn_of_unknown
+from ..checking import check_all, check_known, of_variables
 from ..engines.engine import engines_of
 from ..errors import SettingsError
 from ..settings import SERVICE_PREFIX
@@ -117,16 +117,7 @@ class ServiceSettings:
     log_format: LogFormat = "text"
 
     def __post_init__(self) -> None:
-        for name, kind in kinds().items():
-            value = getattr(self, name)
-            if _is_path(kind) and isinstance(value, str):
-                value = Path(value)
-            elif _is_path(kind):
-                if value is not None and not isinstance(value, Path):
-                    raise SettingsError(f"{name}: a path, not {type(value).__name__}")
-            else:
-                value = checked(name, value, kind, secret=name in SECRETS)
-            object.__setattr__(self, name, value)
+        check_all(self, kinds(), SECRETS)
         try:
             engines_of(self.engines)
         except SettingsError as error:
@@ -151,15 +142,7 @@ class ServiceSettings:
         9000
         """
         environ = os.environ if environ is None else environ
-        warn_of_unknown(environ, PREFIX, kinds())
-        values: dict[str, Any] = {}
-        for name, kind in kinds().items():
-            text = environ.get(PREFIX + name.upper())
-            if text:
-                known = (
-                    Path(text) if _is_path(kind) else parsed(PREFIX + name.upper(), text, kind, secret=name in SECRETS)
-                )
-                values[name] = known
+        values = of_variables(environ, PREFIX, kinds(), SECRETS)
         check_known(given, kinds())
         return cls(**{**values, **given})
 
@@ -189,7 +172,3 @@ def _shown(name: str, value: object) -> str:
     if name == "engines":  # which may have keys of their own
         return f"'{', '.join(map(repr, engines_of(str(value))))}'"
     return repr("***" if value and name in SECRETS else value)
-
-
-def _is_path(kind: object) -> bool:
-    return kind == (Path | None)
