@@ -93,7 +93,7 @@ class ProxySettings:
     salt_secret: str = ""
     client_salt: ClientSalt = "refuse"
     check_host: bool = True
-    lists: frozenset[Lists] = frozenset()
+    lists: str = ""
     labels: Labels = "keep"
     tool_results: bool = True
     cache_hints: CacheHints = "auto"
@@ -114,9 +114,8 @@ class ProxySettings:
     log_format: LogFormat = "text"
 
     def __post_init__(self) -> None:
-        if isinstance(self.lists, str):  # as the environment and the command line have it
-            object.__setattr__(self, "lists", _lists(self.lists))
         check_all(self, kinds(), SECRETS)
+        _lists(self.lists)
         try:
             upstreams_of(self.upstreams)
         except SettingsError as error:
@@ -138,12 +137,11 @@ class ProxySettings:
         Raises:
             SettingsError: a name that is no setting, or a value that it cannot have.
 
-        >>> sorted(ProxySettings.from_env({"CONTEXTPILOT_PROXY_LISTS": "numbered, headed"}).lists)
-        ['headed', 'numbered']
+        >>> ProxySettings.from_env({"CONTEXTPILOT_PROXY_PORT": "9000"}).port
+        9000
         """
         environ = os.environ if environ is None else environ
-        texts = {**kinds(), "lists": str}
-        values = of_variables(environ, PREFIX, texts, SECRETS)
+        values = of_variables(environ, PREFIX, kinds(), SECRETS)
         check_known(given, kinds())
         return cls(**{**values, **given})
 
@@ -156,6 +154,15 @@ class ProxySettings:
     def cloud(self) -> Cloud:
         """Whose they are."""
         return upstreams_of(self.upstreams)[1]
+
+    @property
+    def known_lists(self) -> frozenset[Lists]:
+        """Lists that count as blocks.
+
+        >>> sorted(ProxySettings(lists="numbered, headed").known_lists)
+        ['headed', 'numbered']
+        """
+        return _lists(self.lists)
 
     def _check_tenants(self) -> None:
         """That it is clear who is a tenant."""
@@ -206,6 +213,4 @@ def _is_header(name: str) -> bool:
 def _shown(name: str, value: object) -> str:
     if name == "upstreams":  # which may have keys of their own
         return f"'{', '.join(map(repr, upstreams_of(str(value))[0]))}'"
-    if name == "lists":
-        return repr(", ".join(sorted(map(str, value if isinstance(value, frozenset) else ()))))
     return repr("***" if value and name in SECRETS else value)

@@ -1,0 +1,46 @@
+"""Salts: what becomes of a request's ``cache_salt``, which keeps tenants apart in the engine's cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .problems import Unusable
+from .rewriting import Cloud
+from .settings import ClientSalt
+from .words import Edit
+
+FIELD = "cache_salt"
+
+
+def salted(body: Mapping[str, Any], salt: str | None, client_salt: ClientSalt, cloud: Cloud) -> list[Edit]:
+    """What is to be changed so that the engine keeps the request's tenant apart from others.
+
+    A tenant's request gets the tenant's salt. If the client has sent one of its own, the policy counts. Who is nobody's
+    tenant has no salt, and its own is kept: it can only keep more apart, and never meets a tenant's, as those cannot
+    be guessed. Clouds keep their customers apart themselves, and are sent what the client sends.
+
+    SGLang's ``extra_key`` passes: the engine takes it in addition, so it keeps more apart, and never less.
+
+    Args:
+        body: as it was decoded.
+        salt: of the tenant; None: it has none.
+        client_salt: the policy.
+        cloud: whose the upstreams are.
+
+    Raises:
+        Unusable: the client has sent a salt of its own, which the policy refuses.
+
+    >>> salted({"model": "m"}, "s", "refuse", "")
+    [Edit(path=('cache_salt',), value='s')]
+    >>> salted({"cache_salt": "own"}, "s", "keep", ""), salted({"cache_salt": "own"}, None, "refuse", "")
+    ([], [])
+    """
+    if cloud or salt is None:
+        return []
+    if body.get(FIELD) is not None:  # null is what some clients send for what they do not set
+        if client_salt == "refuse":
+            raise Unusable(f"{FIELD} is set by the proxy, from who asks; leave it out", FIELD)
+        if client_salt == "keep":
+            return []
+    return [Edit((FIELD,), salt)]

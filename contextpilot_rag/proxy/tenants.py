@@ -1,0 +1,163 @@
+"""Tenants: who asks, from a request's headers, and which of these are forwarded."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..service.auth import Caller, Gate, OpenGate, shown_key
+from ..service.gate import FileGate
+from ..service.heads import LoopbackHosts, is_loopback_address
+from ..service.keyfile import KEY
+from ..service.problems import Rejected
+from .problems import Misdirected, NoKey, Unusable
+from .settings import ProxySettings
+
+Headers = Sequence[tuple[bytes, bytes]]
+KEY_HEADER = b"x-contextpilot-key"
+_SHOWN = (b"authorization", b"x-api-key", b"api-key")  # what clients show to engines and clouds
+_ASKED = {"www-authenticate": 'Bearer realm="contextpilot-rag"'}
+
+
+class Named(Protocol):
+    """Says who asks."""
+
+    def of(self, headers: Headers) -> tuple[str, list[tuple[bytes, bytes]]]:
+        """The tenant, and the headers to forward.
+
+        Raises:
+            Refused: it is not clear who asks, or nobody that may.
+        """
+        ...
+
+
+class Tenants:
+    """Says who asks, as the settings have it.
+
+    With ``tenant_by="authorization"`` a tenant is whoever shows the same keys to the upstream. Its name is an HMAC of
+    them, so that they stand nowhere, and nobody can tell a key from a name. With a secret of this process alone, names
+    and cache salts are others after a restart; with ``salt_secret`` they are the same, on all replicas, too. Who shows
+    nothing is the tenant without a name, and has no salt.
+
+    Keys of ours are never forwarded, whatever the settings.
+
+    Args:
+        settings: of the proxy.
+        secret: what names are derived with, as `secret_of` has it.
+        gate: knows our keys, where they are asked for.
+    """
+
+    def __init__(self, settings: ProxySettings, secret: str, gate: Gate | None = None) -> None:
+        self._by = settings.tenant_by
+        self._header = settings.tenant_header.lower().encode("ascii")
+        self._secret = secret.encode("utf-8", "surrogatepass")
+        self._gate = gate_of(settings) if gate is None else gate
+        local = settings.host == "localhost" or is_loopback_address(settings.host)
+        self._hosts = LoopbackHosts() if settings.check_host and local and settings.keys is None else None
+        self._once = {b"host", *_SHOWN, KEY_HEADER, self._header} - {b""}
+
+    @property
+    def gate(self) -> Gate:
+        """Knows our keys."""
+        return self._gate
+
+    def of(self, headers: Headers) -> tuple[str, list[tuple[bytes, bytes]]]:
+        """The tenant, and the headers to forward.
+
+        Args:
+            headers: names in lower case.
+
+        Raises:
+            Misdirected: a web page may have sent it.
+            NoKey: no key, or none that is known.
+            Unusable: a header that says who asks stands twice, or is missing.
+        """
+        found = self._found(headers)
+        if self._by == "key":
+            return self._caller(found).tenant, _forwarded(headers)
+        if self._by == "header":
+            name = found.get(self._header, b"").strip()
+            if not name:
+                raise NoKey(f"the header {self._header.decode()} has to say whose request this is")
+            kept = [(header, value) for header, value in _forwarded(headers) if header != self._header]
+            return name.decode("latin-1"), kept
+        return (self._shown(found) if self._by == "authorization" else ""), _forwarded(headers)
+
+    def operator(self, headers: Headers) -> bool:
+        """Whether who asks may see what operators see.
+
+        Raises:
+            Refused: as `of`.
+        """
+        found = self._found(headers)
+        return self._by != "key" or self._caller(found).operator
+
+    def _found(self, headers: Headers) -> dict[bytes, bytes]:
+        """The headers that say who asks."""
+        found: dict[bytes, bytes] = {}
+        for name, value in headers:
+            if name in self._once:
+                if name in found:
+                    raise Unusable(f"two {name.decode()} headers: which of them counts would be a guess")
+                found[name] = value
+        if self._hosts is not None:
+            try:
+                self._hosts.check(found.get(b"host"))
+            except Rejected:
+                raise Misdirected(
+                    "this proxy listens on a loopback address and without keys, so it is asked as localhost, or by a "
+                    "loopback address, only (--no-check-host lets others pass)"
+                ) from None
+        return found
+
+    def _caller(self, found: dict[bytes, bytes]) -> Caller:
+        own = found.get(KEY_HEADER)
+        shown = found.get(b"authorization") if own is None else b"Bearer " + own
+        if shown is None and b"x-api-key" in found:  # all that some clients can set
+            shown = b"Bearer " + found[b"x-api-key"]
+        try:
+            return self._gate.identify(None if shown is None else shown.decode("latin-1"))
+        except Rejected:
+            raise NoKey(
+                f"give a key of this proxy that is known: {KEY_HEADER.decode()}: KEY, or Authorization: Bearer KEY",
+                headers=_ASKED,
+            ) from None
+
+    def _shown(self, found: dict[bytes, bytes]) -> str:
+        """Who shows the same is the same, and how that is told apart is not told."""
+        if not any(name in found for name in _SHOWN):
+            return ""
+        parts = [found.get(name, b"") for name in _SHOWN]
+        message = b"proxy tenant v1" + b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+        return hmac.new(self._secret, message, hashlib.sha256).hexdigest()[:32]
+
+
+def gate_of(settings: ProxySettings) -> Gate:
+    """The gate that the settings ask for.
+
+    Raises:
+        SettingsError: its file cannot be used.
+    """
+    return OpenGate() if settings.keys is None else FileGate(settings.keys)
+
+
+def secret_of(settings: ProxySettings) -> str:
+    """What tenants' names and salts are derived with: as it was set, or one for this process."""
+    return settings.salt_secret or secrets.token_urlsafe(32)
+
+
+def _forwarded(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """All headers but those with keys of ours."""
+    return [(name, value) for name, value in headers if name != KEY_HEADER and not _ours(name, value)]
+
+
+def _ours(name: bytes, value: bytes) -> bool:
+    """Whether a header shows a key of ours."""
+    if name not in _SHOWN:
+        return False
+    text = value.decode("latin-1")
+    shown = shown_key(text) if name == b"authorization" else text
+    return KEY.search(text) is not None or KEY.search(shown or "") is not None
