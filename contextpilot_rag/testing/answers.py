@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from .tools import Call
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -15,13 +17,14 @@ class Answer:
         number: of the request, counted by the engine.
         created: seconds since the epoch.
         model: as the request called it.
-        pieces: the text, token by token.
+        pieces: the text, or the arguments of a call, token by token.
         finish_reason: "stop", or "length" if ``max_tokens`` cut the text.
         prompt_tokens: the length of the prompt.
         cached_tokens: how many of them were cached; None: it is not reported.
         wait_seconds: how long the loopback server waits before the first token.
         stream: whether the request asked for chunks.
         include_usage: whether the chunks end with one that has the usage.
+        call: the tool that is called; None: text is answered.
     """
 
     number: int
@@ -34,6 +37,7 @@ class Answer:
     wait_seconds: float
     stream: bool
     include_usage: bool
+    call: Call | None = None
 
     @property
     def id(self) -> str:
@@ -57,8 +61,10 @@ class Answer:
 
     def completion(self) -> dict[str, Any]:
         """The whole answer, a ``chat.completion``."""
-        message = {"role": "assistant", "content": self.text}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.finish_reason}
+        message: dict[str, Any] = {"role": "assistant", "content": self.text}
+        if self.call is not None:
+            message |= {"content": None, "tool_calls": [self._call(self.call, self.text)]}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self._ending()}
         return {**self._head("chat.completion"), "choices": [choice], "usage": self.usage}
 
     def chunks(self) -> Iterator[dict[str, Any]]:
@@ -67,11 +73,24 @@ class Answer:
         if self.include_usage:
             head["usage"] = None
         yield {**head, "choices": [_delta({"role": "assistant", "content": ""})]}
+        if self.call is not None:
+            begun = {"index": 0, **self._call(self.call, "")}
+            yield {**head, "choices": [_delta({"tool_calls": [begun]})]}
         for piece in self.pieces:
-            yield {**head, "choices": [_delta({"content": piece})]}
-        yield {**head, "choices": [_delta({}, self.finish_reason)]}
+            more = {"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}
+            yield {**head, "choices": [_delta({"content": piece} if self.call is None else more)]}
+        yield {**head, "choices": [_delta({}, self._ending())]}
         if self.include_usage:
             yield {**head, "choices": [], "usage": self.usage}
+
+    def _ending(self) -> str:
+        # Of a tool that the request named, "stop" is said, by vLLM as by OpenAI.
+        called = self.call is not None and not self.call.named and self.finish_reason == "stop"
+        return "tool_calls" if called else self.finish_reason
+
+    def _call(self, call: Call, arguments: str) -> dict[str, Any]:
+        function = {"name": call.name, "arguments": arguments}
+        return {"id": f"call_fake_{self.number}", "type": "function", "function": function}
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
@@ -131,7 +150,7 @@ class ResponseAnswer(Answer):
             **self._begun(),
             "status": "incomplete" if cut else "completed",
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
-            "output": [self._item(self.text, "incomplete" if cut else "completed")],
+            "output": [self._item("incomplete" if cut else "completed")],
             "usage": self.usage,
         }
 
@@ -144,18 +163,28 @@ class ResponseAnswer(Answer):
         whole = self.completion()
         (item,) = whole["output"]
         place = {"output_index": 0}
-        part = {**place, "item_id": item["id"], "content_index": 0}
         yield {"type": "response.created", "response": self._begun()}
         yield {"type": "response.in_progress", "response": self._begun()}
-        empty = {**item, "content": [], "status": "in_progress"}
-        yield {"type": "response.output_item.added", **place, "item": empty}
+        empty: dict[str, Any] = {"content": []} if self.call is None else {"arguments": ""}
+        yield {"type": "response.output_item.added", **place, "item": {**item, **empty, "status": "in_progress"}}
+        yield from self._said({**place, "item_id": item["id"]})
+        yield {"type": "response.output_item.done", **place, "item": item}
+        yield {"type": "response.completed", "response": whole}
+
+    def _said(self, place: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The events of what the item is made of."""
+        if self.call is not None:
+            kind = "response.function_call_arguments"
+            for piece in self.pieces:
+                yield {"type": f"{kind}.delta", **place, "delta": piece}
+            yield {"type": f"{kind}.done", **place, "name": self.call.name, "arguments": self.text}
+            return
+        part = {**place, "content_index": 0}
         yield {"type": "response.content_part.added", **part, "part": _text("")}
         for piece in self.pieces:
             yield {"type": "response.output_text.delta", **part, "delta": piece, "logprobs": []}
         yield {"type": "response.output_text.done", **part, "text": self.text, "logprobs": []}
         yield {"type": "response.content_part.done", **part, "part": _text(self.text)}
-        yield {"type": "response.output_item.done", **place, "item": item}
-        yield {"type": "response.completed", "response": whole}
 
     def _begun(self) -> dict[str, Any]:
         return {
@@ -177,17 +206,26 @@ class ResponseAnswer(Answer):
             "usage": None,
         }
 
-    def _item(self, text: str, status: str) -> dict[str, Any]:
+    def _item(self, status: str) -> dict[str, Any]:
+        if self.call is not None:
+            return {
+                "id": f"fc_fake_{self.number}",
+                "type": "function_call",
+                "call_id": f"call_fake_{self.number}",
+                "name": self.call.name,
+                "arguments": self.text,
+                "status": status,
+            }
         return {
             "id": f"msg_fake_{self.number}",
             "type": "message",
             "role": "assistant",
             "status": status,
-            "content": [_text(text)],
+            "content": [_text(self.text)],
         }
 
 
-def _delta(delta: dict[str, str], finish_reason: str | None = None) -> dict[str, Any]:
+def _delta(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
     return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
 
 

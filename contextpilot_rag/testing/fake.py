@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import math
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from ..errors import EngineUnavailable, SettingsError
-from .answers import Answer, CompletionAnswer, ResponseAnswer
+from ..errors import EngineUnavailable
+from .answers import Answer
 from .chat import limited, pieces, tokenized
+from .checks import check
 from .core import Core
 from .events import EventPublisher
 from .facts import Facts
 from .faults import Faults
+from .message_answers import ANSWERS
 from .questions import Kind, question
 from .received import ReceivedRequest
 from .wire import Dialect, EventOptions
@@ -29,21 +29,19 @@ if TYPE_CHECKING:
     from .server import LoopbackServer
 
 
-_ANSWERS: dict[Kind, type[Answer]] = {"chat": Answer, "completion": CompletionAnswer, "response": ResponseAnswer}
-
-
 class FakeEngine:
     """A prefix cache that is spoken to like an LLM engine: in process, or over HTTP on the loopback interface.
 
-    `chat`, `complete` and `respond` answer in process and at once. ``with FakeEngine() as engine``, or `start` and
-    `stop`, serve ``/v1/chat/completions``, ``/v1/completions``, ``/v1/responses`` (all also streamed), ``/v1/models``,
-    ``/health``, ``/tokenize``, ``/metrics``, and either ``/version`` and ``/reset_prefix_cache`` or, as SGLang,
-    ``/server_info`` and ``/flush_cache``, on 127.0.0.1 only; this needs ``pip install 'contextpilot-rag[testing]'``.
-    All share one cache. Thread-safe.
+    `chat`, `complete`, `respond` and `message` answer in process and at once. ``with FakeEngine() as engine``, or
+    `start` and `stop`, serve ``/v1/chat/completions``, ``/v1/completions``, ``/v1/responses`` and Anthropic's
+    ``/v1/messages`` (all also streamed), ``/v1/models``, ``/health``, ``/tokenize``, ``/metrics``, and either
+    ``/version`` and ``/reset_prefix_cache`` or, as SGLang, ``/server_info`` and ``/flush_cache``, on 127.0.0.1 only;
+    this needs ``pip install 'contextpilot-rag[testing]'``. All share one cache. Thread-safe.
 
     A request is in the cache from when it arrives, and requests do not slow each other down. A request has one choice;
-    fields that mean nothing here, such as ``temperature``, are ignored. None ever waits for another one; ``waiting``,
-    an attribute to be set, is how many its metrics say do.
+    fields that mean nothing here, such as ``temperature``, are ignored. A tool is called where ``tool_choice`` forces
+    one, with the least that its schema asks for, and never else. None ever waits for another one; ``waiting``, an
+    attribute to be set, is how many its metrics say do.
 
     Args:
         block_size: tokens of one block of the cache.
@@ -83,18 +81,7 @@ class FakeEngine:
         events: bool | EventOptions = False,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        if prefill_tokens_per_second is not None and not (
-            _number(prefill_tokens_per_second) and prefill_tokens_per_second > 0
-        ):
-            raise SettingsError(f"prefill_tokens_per_second must be above 0, not {prefill_tokens_per_second!r}")
-        if not (_number(delay_seconds) and delay_seconds >= 0):
-            raise SettingsError(f"delay_seconds must be 0 or more, not {delay_seconds!r}")
-        if type(max_requests) is not int or not 0 <= max_requests <= sys.maxsize:
-            raise SettingsError(f"max_requests must be an int, 0 or more, not {max_requests!r}")
-        if dialect not in get_args(Dialect):
-            raise SettingsError(f"dialect must be one of {', '.join(get_args(Dialect))}, not {dialect!r}")
-        if not isinstance(events, bool | EventOptions):
-            raise SettingsError(f"events must be True, False or EventOptions, not {events!r}")
+        check(prefill_tokens_per_second, delay_seconds, max_requests, dialect, events)
         if events is True:
             events = EventOptions()
         self.model = model
@@ -290,6 +277,15 @@ class FakeEngine:
         """
         return self.answer(body, "response").completion()
 
+    def message(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """As `chat`, for Anthropic's ``/v1/messages``: what was cached is not among its ``input_tokens``.
+
+        >>> body = {"messages": [{"role": "user", "content": "Where do slices start?"}], "max_tokens": 1}
+        >>> FakeEngine().message(body)["usage"]["cache_read_input_tokens"]
+        0
+        """
+        return self.answer(body, "message").completion()
+
     def answer(self, body: Mapping[str, Any] | bytes, kind: Kind = "chat") -> Answer:
         """As `chat`, one step before: the answer, to be had whole or in chunks. Bytes are taken as JSON."""
         answer = self.receive(body, kind)
@@ -304,7 +300,7 @@ class FakeEngine:
         text: list[str] = []
 
         def said(cached: int) -> list[str]:
-            text.extend(self._text(len(tokens), cached))
+            text.extend(pieces(asked.call.arguments) if asked.call else self._text(len(tokens), cached))
             # One token more than there is room for: the last one generated is never stored.
             room = self.max_model_len - len(tokens) + 1
             return text[: min(room, asked.most or room)]
@@ -322,9 +318,10 @@ class FakeEngine:
                 stream=bool(request.stream),
                 kind=kind,
                 prompt=asked.prompt,
+                body=asked.body,
             )
             self._requests.append(received)
-        return _ANSWERS[kind](
+        return ANSWERS[kind](
             number=number,
             created=int(time.time()),
             model=received.model,
@@ -335,6 +332,7 @@ class FakeEngine:
             wait_seconds=received.wait_seconds,
             stream=received.stream,
             include_usage=request.stream_options is not None and bool(request.stream_options.include_usage),
+            call=asked.call,
         )
 
     def prefilled(self, answer: Answer) -> None:
@@ -389,7 +387,3 @@ class FakeEngine:
     def _wait_seconds(self, uncached: int) -> float:
         rate = self.prefill_tokens_per_second
         return self.delay_seconds + (uncached / rate if rate else 0.0)
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from .questions import Kind
@@ -21,8 +22,9 @@ class ReceivedRequest:
         completion_tokens: the length of the answer.
         wait_seconds: how long the loopback server waits before the first token.
         stream: whether the answer went out in chunks.
-        kind: of its address: "chat", "completion" or "response".
+        kind: of its address: "chat", "completion", "response" or "message".
         prompt: of a completion: the text, or the token ids.
+        body: all of it, as it was received, with what the engine does not heed: ``cache_control``, for one.
     """
 
     messages: tuple[dict[str, Any], ...]
@@ -35,3 +37,4 @@ class ReceivedRequest:
     stream: bool
     kind: Kind = "chat"
     prompt: str | tuple[int, ...] | None = None
+    body: Mapping[str, Any] = field(default_factory=dict, repr=False)

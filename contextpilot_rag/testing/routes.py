@@ -23,6 +23,15 @@ if TYPE_CHECKING:
     from .fake import FakeEngine
 
 MAX_BODY_BYTES = 64 * 2**20
+MESSAGES = "/v1/messages"
+_ANTHROPIC_ERRORS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    529: "overloaded_error",
+}
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -70,14 +79,15 @@ def routes(engine: FakeEngine, dropped: Response) -> Starlette:
     async def say_version(_: Request) -> Response:
         return _json({"version": version()})
 
-    async def failed(_: Request, error: Exception) -> Response:
+    async def failed(request: Request, error: Exception) -> Response:
         if isinstance(error, EngineUnreachable | ClientDisconnect):
             return dropped
+        say = _messages_error if request.url.path == MESSAGES else _error
         if isinstance(error, EngineRefused):
-            return _error(str(error), error.status or 500)
+            return say(str(error), error.status or 500)
         if isinstance(error, HTTPException):
-            return _error(error.detail, error.status_code)
-        return _error(str(error), 400)
+            return say(error.detail, error.status_code)
+        return say(str(error), 400)
 
     own = [
         Route("/version", say_version),
@@ -95,6 +105,7 @@ def routes(engine: FakeEngine, dropped: Response) -> Starlette:
             Route("/v1/chat/completions", answers("chat"), methods=["POST"]),
             Route("/v1/completions", answers("completion"), methods=["POST"]),
             Route("/v1/responses", answers("response"), methods=["POST"]),
+            Route(MESSAGES, answers("message"), methods=["POST"]),
             Route("/v1/models", models),
             Route("/health", health),
             Route("/metrics", metrics),
@@ -143,7 +154,7 @@ class _Answered(Response):
 
 
 def _event(chunk: Mapping[str, Any]) -> bytes:
-    """A server-sent event. The events of a response have names."""
+    """A server-sent event. The events of a response and of messages have names."""
     name = f"event: {chunk['type']}\n" if "type" in chunk else ""
     return name.encode() + b"data: " + msgspec.json.encode(chunk) + b"\n\n"
 
@@ -172,3 +183,8 @@ def _json(value: object, status: int = 200) -> Response:
 def _error(message: str, status: int) -> Response:
     kind = "BadRequestError" if status < 500 else "InternalServerError"
     return _json({"error": {"message": message, "type": kind, "param": None, "code": status}}, status)
+
+
+def _messages_error(message: str, status: int) -> Response:
+    kind = _ANTHROPIC_ERRORS.get(status, "invalid_request_error" if status < 500 else "api_error")
+    return _json({"type": "error", "error": {"type": kind, "message": message}}, status)
