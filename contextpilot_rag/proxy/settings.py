@@ -68,6 +68,7 @@ class ProxySettings:
         max_body: bytes; larger bodies are refused. None: none are.
         connect_seconds: for a connection to an upstream.
         answer_seconds: until an upstream begins to answer, and between two parts of its answer.
+        upstream_connections: at a time, to all upstreams together.
         max_connections: of all clients; further ones are closed at once.
         header_seconds: a connection that sends no whole request head in this time is closed.
         body_seconds: a body of which nothing comes for so long is given up, and so is an answer that is not read.
@@ -105,6 +106,7 @@ class ProxySettings:
     max_body: Positive | None = None
     connect_seconds: Seconds = 5.0
     answer_seconds: Seconds = 600.0
+    upstream_connections: Positive = 4_000
     max_connections: Positive = 4_000
     header_seconds: Seconds = 10.0
     body_seconds: Seconds = 120.0

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ..engines.engine import engines_of
+from .app import App
 from .audit import audit
 from .core import Service
 from .engine_watch import EngineWatch
@@ -13,12 +14,15 @@ from .garbage import Garbage
 from .gate import KeyWatch, gate_from
 from .hub import Hub, State
 from .leftovers import Leftovers
+from .listening import OPEN
 from .metrics import Metrics
 from .plans import Plans
+from .protocol import Connection
 from .rates import Rates
 from .secret import secret_of
 from .settings import ServiceSettings
 from .snapshot import Changes, Snapshots
+from .table import operations
 from .tracing import found
 from .watchers import Watcher
 
@@ -47,11 +51,36 @@ class Life:
         parts: started in this order, stopped in the other.
     """
 
+    connection: type[Connection] = Connection
+
     def __init__(self, hub: Hub, parts: Sequence[Part] = ()) -> None:
         self.hub = hub
         self._parts = list(parts)
         self._begun: list[Part] = []
         self._started = False
+
+    @property
+    def settings(self) -> ServiceSettings:
+        """In force."""
+        return self.hub.settings
+
+    @property
+    def closed(self) -> str:
+        """Without keys whoever reaches the service is served."""
+        return OPEN if self.settings.keys is None else ""
+
+    def app(self) -> App:
+        """What answers requests."""
+        return App(self.hub, operations())
+
+    def drain(self) -> None:
+        """Refuse new requests from now on."""
+        self.hub.state = State.DRAINING
+
+    def refused(self, status: int, kind: str) -> None:
+        """A connection refused something; it is counted as all refusals are."""
+        if self.hub.metrics is not None:
+            self.hub.metrics.took("none", 0.0, status, kind)
 
     async def start(self) -> None:
         """Start all parts; then the service is ready.

@@ -4,45 +4,67 @@ from __future__ import annotations
 
 import os
 import socket
+from typing import Protocol
 
 from ..errors import SettingsError
 from .heads import is_loopback_address
-from .settings import ServiceSettings
 
 _BACKLOG = 1024
-_OPEN = (
+OPEN = (
     "others can reach this service there, and it has no keys; make some with `contextpilot-rag keys add --file FILE "
     "--tenant NAME` and give --keys FILE (or CONTEXTPILOT_SERVE_KEYS), or listen on 127.0.0.1"
 )
 
 
-def check_address(settings: ServiceSettings) -> None:
+class Place(Protocol):
+    """Where a server listens."""
+
+    @property
+    def host(self) -> str:
+        """Its address."""
+        ...
+
+    @property
+    def port(self) -> int:
+        """0: a free one."""
+        ...
+
+
+def check_address(place: Place, closed: str) -> None:
     """Without keys whoever reaches the address is served: so nobody else's machine may.
 
-    Raises:
-        SettingsError: another address than loopback, without keys.
-    """
-    if settings.keys is None and not (settings.host == "localhost" or is_loopback_address(settings.host)):
-        raise SettingsError(f"--host {settings.host}: {_OPEN}")
-
-
-def listening(settings: ServiceSettings) -> socket.socket:
-    """A socket that listens where the settings say.
+    Args:
+        place: where it is to listen.
+        closed: why others must not reach it, in words; empty: they may.
 
     Raises:
-        SettingsError: the address cannot be had; or a name stands for one that others reach, and there are no keys.
+        SettingsError: another address than loopback, and others must not reach it.
     """
-    host, port = settings.host, settings.port
+    if closed and not (place.host == "localhost" or is_loopback_address(place.host)):
+        raise SettingsError(f"--host {place.host}: {closed}")
+
+
+def listening(place: Place, closed: str) -> socket.socket:
+    """A socket that listens there.
+
+    Args:
+        place: where.
+        closed: why others must not reach it, in words; empty: they may.
+
+    Raises:
+        SettingsError: the address cannot be had; or a name stands for one that others reach, and they must not.
+    """
+    host, port = place.host, place.port
     try:
         found = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
         )
     except (OSError, UnicodeError) as error:
         raise SettingsError(f"--host {host}: no address of this machine: {error}") from None
-    if settings.keys is None:  # localhost is whatever the machine's own table of names says
+    if closed:  # localhost is whatever the machine's own table of names says
         for *_, address in found:
             if not is_loopback_address(str(address[0])):
-                raise SettingsError(f"--host {host}: here it stands for {address[0]}, and {_OPEN}")
+                raise SettingsError(f"--host {host}: here it stands for {address[0]}, and {closed}")
     family, kind, protocol, _, address = found[0]
     # asyncio sends small packets at once only on sockets that say they are TCP; else each answer waits some 40 ms.
     listener = socket.socket(family, kind, protocol)

@@ -33,7 +33,7 @@ def serve(settings: ServiceSettings, tell: Callable[[str], None]) -> int:
     configure(settings.log_format, whole=True)
     sys.setswitchinterval(_SWITCH_SECONDS)
     server = Server(assemble(settings, alone=True))
-    with _signals(server):
+    with signals(server):
         run(server, lambda: _say_ready(server.address, settings, tell))
     return 0
 
@@ -76,7 +76,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 @contextmanager
-def _signals(server: Server) -> Iterator[None]:
+def signals(server: Server) -> Iterator[None]:
     """SIGTERM and SIGINT: an orderly end; a second one: at once. SIGHUP: files are read again."""
     ending = False
 

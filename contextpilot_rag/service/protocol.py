@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
-from typing import cast
+from typing import Protocol, cast
 
 import httptools
 import msgspec
@@ -19,7 +19,6 @@ from uvicorn.server import ServerState
 
 from ..remote.wire import Problem
 from .gathered import Gathered
-from .settings import ServiceSettings
 
 MAX_HEAD = 32 * 2**10  # bytes of a request's head
 MAX_URL = 24 * 2**10  # the longest names of a namespace and a conversation, in the longest encoding
@@ -28,6 +27,30 @@ _FRAMING = 8  # bytes of a chunked body's framing for each byte of it; one-byte 
 _END_SECONDS = 0.05  # until it is looked again whether a body was read
 _FLUSH_SECONDS = 5.0  # how long a closed connection may take to be read to its end
 _GRACE_SECONDS = 5.0  # the app says first that a body is late; this ends connections where it has answered already
+
+
+class Limits(Protocol):
+    """What the settings of a server say of connections."""
+
+    @property
+    def max_connections(self) -> int:
+        """Of all clients."""
+        ...
+
+    @property
+    def header_seconds(self) -> float:
+        """For a request's head."""
+        ...
+
+    @property
+    def body_seconds(self) -> float:
+        """For its body, and for whoever does not read an answer."""
+        ...
+
+    @property
+    def idle_seconds(self) -> float:
+        """Without a request."""
+        ...
 
 
 class Connection(HttpToolsProtocol):
@@ -42,7 +65,7 @@ class Connection(HttpToolsProtocol):
 
     def __init__(
         self,
-        settings: ServiceSettings,
+        settings: Limits,
         config: uvicorn.Config,
         state: ServerState,
         refused: Callable[[int, str], None],
@@ -63,12 +86,22 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a request's head, but not for long."""
-        self._gathered = Gathered(transport)
+        self._gathered = self.gathered(transport)
         super().connection_made(cast("asyncio.Transport", self._gathered))
         if len(self.connections) > self._settings.max_connections:
             transport.abort()
             return
         self._arm()
+
+    def gathered(self, transport: asyncio.Transport) -> Gathered:
+        """What answers are written to."""
+        return Gathered(transport)
+
+    def problem(self, status: int, kind: str, detail: str) -> tuple[str, bytes]:
+        """What a refusal says: its type, and its body."""
+        urn = f"urn:contextpilot-rag:problem:{kind}"
+        body = msgspec.json.encode(Problem(HTTPStatus(status).phrase, status, urn, detail))
+        return "application/problem+json", body
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing waits for this client any more."""
@@ -256,7 +289,7 @@ class Connection(HttpToolsProtocol):
             cycle.message_event.set()
         self._disarm()
         self._refused(status, kind)
-        self.transport.write(_problem(status, kind, detail))
+        self.transport.write(_answer(status, *self.problem(status, kind, detail)))
         self.transport.close()
         self._close_if_unread()
 
@@ -271,11 +304,9 @@ class Connection(HttpToolsProtocol):
         self._flushing = self.loop.call_later(seconds, self.transport.abort)
 
 
-def _problem(status: int, kind: str, detail: str) -> bytes:
-    phrase = HTTPStatus(status).phrase
-    body = msgspec.json.encode(Problem(phrase, status, f"urn:contextpilot-rag:problem:{kind}", detail))
+def _answer(status: int, media: str, body: bytes) -> bytes:
     head = (
-        f"HTTP/1.1 {status} {phrase}\r\ncontent-type: application/problem+json\r\n"
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: {media}\r\n"
         f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
     )
     return head.encode() + body

@@ -1,4 +1,4 @@
-"""Server: the app on a socket, from its start to its orderly end."""
+"""Server: an app on a socket, from its start to its orderly end."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 from email.utils import formatdate
+from pathlib import Path
+from typing import Any, Protocol
 
 import uvicorn
 from uvicorn.server import ServerState
 
-from .app import App
-from .hub import State
-from .life import Life
-from .listening import check_address, listening
-from .protocol import Connection
-from .table import operations
+from .listening import Place, check_address, listening
+from .protocol import Connection, Limits
 from .tls import Tls
 from .turns import ended
 
@@ -25,24 +23,90 @@ _FLUSH_SECONDS = 1.0
 _LOOK_SECONDS = 0.02  # how often a drain looks whether all is done
 
 
+class Serving(Place, Limits, Protocol):
+    """The settings that a server has."""
+
+    @property
+    def tls_certificate(self) -> Path | None:
+        """PEM file; None: no TLS."""
+        ...
+
+    @property
+    def tls_key(self) -> Path | None:
+        """PEM file."""
+        ...
+
+    @property
+    def drain_seconds(self) -> float:
+        """Requests under way have so long to end."""
+        ...
+
+
+class Lived(Protocol):
+    """What is served: a service, a proxy, or both."""
+
+    @property
+    def settings(self) -> Serving:
+        """In force."""
+        ...
+
+    @property
+    def closed(self) -> str:
+        """Why others must not reach it, in words; empty: they may."""
+        ...
+
+    @property
+    def connection(self) -> type[Connection]:
+        """What makes requests of bytes."""
+        ...
+
+    def app(self) -> Any:  # noqa: ANN401
+        """What answers them, as ASGI has it. Asked for once."""
+        ...
+
+    async def start(self) -> None:
+        """Get ready to answer.
+
+        Raises:
+            ContextPilotError: it cannot.
+        """
+        ...
+
+    def drain(self) -> None:
+        """Take nothing new from now on."""
+        ...
+
+    async def stop(self) -> None:
+        """Come to an end: no request is under way any more."""
+        ...
+
+    def reload(self) -> None:
+        """Files may have changed."""
+        ...
+
+    def refused(self, status: int, kind: str) -> None:
+        """A connection refused something that is no request, or no whole one; it never got to the app."""
+        ...
+
+
 class Server:
-    """Serves one service.
+    """Serves one service or proxy.
 
     Args:
-        life: the service.
+        life: what is served.
 
     Raises:
         SettingsError: it may not, or cannot, listen there.
     """
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, life: Lived) -> None:
         self._life = life
-        self._settings = life.hub.settings
-        check_address(self._settings)
+        self._settings = life.settings
+        check_address(self._settings, life.closed)
         self._config = uvicorn.Config(
-            App(life.hub, operations()),
+            life.app(),
             interface="asgi3",
-            http=Connection,
+            http=life.connection,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -53,8 +117,8 @@ class Server:
         self._config.load()
         self._state = ServerState()
         self._stopped = False
-        self._tls = Tls.of(self._settings)
-        self._socket = listening(self._settings)
+        self._tls = Tls.of(self._settings.tls_certificate, self._settings.tls_key)
+        self._socket = listening(self._settings, life.closed)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ending: asyncio.Event | None = None
 
@@ -71,13 +135,13 @@ class Server:
         return len(self._state.connections)
 
     async def serve(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Serve until `stop`; then end what is under way, and the parts of the service.
+        """Serve until `stop`; then end what is under way, and what is served.
 
         Args:
             ready: called when requests are answered.
 
         Raises:
-            ContextPilotError: a part of the service cannot be started.
+            ContextPilotError: a part of it cannot be started.
         """
         loop = self._loop = asyncio.get_running_loop()
         ending = self._ending = asyncio.Event()
@@ -94,7 +158,7 @@ class Server:
                 ready()
             await ending.wait()
         finally:
-            self._life.hub.state = State.DRAINING
+            self._life.drain()
             await self._drain()
             server.close()
             await self._close()
@@ -153,10 +217,4 @@ class Server:
         self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
 
     def _protocol(self) -> Connection:
-        return Connection(self._settings, self._config, self._state, self._refused)
-
-    def _refused(self, status: int, kind: str) -> None:
-        """A connection refused something that is no request, or no whole one; it is counted as all refusals are."""
-        metrics = self._life.hub.metrics
-        if metrics is not None:
-            metrics.took("none", 0.0, status, kind)
+        return self._life.connection(self._settings, self._config, self._state, self._life.refused)

@@ -7,7 +7,6 @@ import ssl
 from pathlib import Path
 
 from ..errors import SettingsError
-from .settings import ServiceSettings
 
 logger = logging.getLogger("contextpilot_rag")
 
@@ -30,15 +29,13 @@ class Tls:
         self._load()
 
     @classmethod
-    def of(cls, settings: ServiceSettings) -> Tls | None:
-        """What the settings ask for; None: no TLS.
+    def of(cls, certificate: Path | None, key: Path | None) -> Tls | None:
+        """What settings ask for; None: no TLS.
 
         Raises:
-            SettingsError: their files cannot be used.
+            SettingsError: the files cannot be used.
         """
-        if settings.tls_certificate is None or settings.tls_key is None:
-            return None
-        return cls(settings.tls_certificate, settings.tls_key)
+        return None if certificate is None or key is None else cls(certificate, key)
 
     def reload(self) -> None:
         """Take the files as they are now for connections to come; if they cannot be used, those from before."""

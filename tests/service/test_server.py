@@ -15,7 +15,7 @@ import pytest
 
 from contextpilot_rag.errors import SettingsError
 from contextpilot_rag.service.life import Life, assemble
-from contextpilot_rag.service.listening import listening
+from contextpilot_rag.service.listening import OPEN, listening
 from contextpilot_rag.service.server import Server
 from contextpilot_rag.service.settings import ServiceSettings
 
@@ -97,9 +97,9 @@ def test_localhost_is_what_it_stands_for(monkeypatch, address, refused):
     settings = ServiceSettings(host="localhost", port=0)
     if refused:
         with pytest.raises(SettingsError, match=r"--host localhost: here it stands for 192\.0\.2\.7.*keys add"):
-            listening(settings)
+            listening(settings, OPEN)
     else:
-        listening(settings).close()
+        listening(settings, OPEN).close()
 
 
 def test_a_taken_port_is_an_error():
