@@ -1,0 +1,37 @@
+"""Which format a request is of, by where it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..words import Api, Format
+from .chat import Chat
+from .completions import Completions
+from .messages import Messages
+from .responses import Responses
+
+FORMATS: Mapping[Api, Format] = {one.api: one for one in (Chat(), Completions(), Responses(), Messages())}
+
+# Whatever stands before them: many serve these paths below a prefix of their own.
+_ENDS: Mapping[str, Api] = {
+    "/v1/chat/completions": "chat",
+    "/v1/completions": "completions",
+    "/v1/responses": "responses",
+    "/v1/messages": "messages",
+}
+
+
+def api_of(method: str, path: bytes | str) -> Api | None:
+    """The format of a request; None: it passes as it is.
+
+    Args:
+        method: of HTTP.
+        path: without a query string.
+
+    >>> api_of("POST", "/openai/v1/responses"), api_of("POST", b"/v1/messages/count_tokens")
+    ('responses', None)
+    """
+    if method != "POST":
+        return None
+    text = path if isinstance(path, str) else path.decode("latin-1")
+    return next((api for end, api in _ENDS.items() if text.endswith(end)), None)
