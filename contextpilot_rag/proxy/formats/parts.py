@@ -67,5 +67,5 @@ def is_text(part: object, kinds: Collection[str]) -> TypeGuard[Mapping[str, Any]
 
 def asked(api: Api, body: Mapping[str, Any], messages: Sequence[Message]) -> Asked | None:
     """A body as it was read; None: there are no messages in it."""
-    model = body.get("model")
+    model = field_of(body, "model")
     return Asked(api, body, tuple(messages), model if isinstance(model, str) else "") if messages else None
