@@ -39,6 +39,7 @@ class Counts:
         reported_cached: of these, cached.
         not_reported: answers with usage that does not say what was cached.
         streams: requests that are being answered now.
+        tell: is told of each request.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -57,6 +58,7 @@ class Counts:
         self.reported_cached = 0
         self.not_reported = 0
         self.streams = 0
+        self.tell: Callable[[], None] | None = None
 
     def took(self, api: str, status: int, seconds: float, outcome: str) -> None:
         """A request was forwarded, or refused.
@@ -67,6 +69,8 @@ class Counts:
             seconds: of ours, until it was forwarded.
             outcome: what became of it, in a word.
         """
+        if self.tell is not None:
+            self.tell()
         _count(self.requests, (api, outcome), (api, OTHER))
         _count(self.responses, (api, f"{status // 100}xx"), (api, OTHER))
         if api != OTHER:

@@ -12,7 +12,7 @@ import msgspec
 
 from . import exposition
 from .counts import Counts
-from .problems import Refused
+from .problems import Busy, Refused
 from .tenants import Headers
 
 logger = logging.getLogger("contextpilot_rag")
@@ -75,7 +75,7 @@ class NotThatWay(Refused):
 
 
 class OwnRoutes:
-    """An ASGI app: answers the proxy's own paths, and hands on all others.
+    """An ASGI app: answers the proxy's own paths, and hands on all others until the proxy ends.
 
     Args:
         app: answers the others.
@@ -83,13 +83,16 @@ class OwnRoutes:
         standing: how the upstreams stand.
         operators: who may see metrics and upstreams.
         closed: metrics and upstreams are for operators.
+
+    Attributes:
+        draining: nothing is handed on any more.
     """
 
     def __init__(
         self,
         app: App,
         counts: Counts,
-        standing: Callable[[], Sequence[Standing]],
+        standing: Callable[[], Awaitable[Sequence[Standing]]],
         operators: Operators,
         *,
         closed: bool = True,
@@ -104,7 +107,7 @@ class OwnRoutes:
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request, as ASGI has it."""
         path = scope["raw_path"]
-        if not path.startswith(UNDER):
+        if not self.draining and not path.startswith(UNDER):
             await self._app(scope, receive, send)
             return
         headers: dict[str, str] = {}
@@ -127,6 +130,8 @@ class OwnRoutes:
 
     async def _answer(self, path: bytes, scope: Mapping[str, Any]) -> tuple[int, str, bytes]:
         """Status, type and body."""
+        if not path.startswith(UNDER):
+            raise Busy("the proxy is ending", headers={"connection": "close"})
         name = path.removeprefix(UNDER)
         if name not in {b"health", b"ready", b"metrics", b"upstreams"}:
             raise NotOurs("the proxy has /contextpilot/health, /ready, /metrics and /upstreams")
@@ -134,7 +139,7 @@ class OwnRoutes:
             raise NotThatWay("this path takes GET", headers={"allow": "GET, HEAD"})
         if name == b"health":
             return 200, _JSON, msgspec.json.encode({"status": "draining" if self.draining else "alive"})
-        standing = await asyncio.to_thread(self._standing)  # locks of what follows them may be held for a moment
+        standing = await self._standing()
         if name == b"ready":
             alive = sum(one.alive for one in standing)
             ready = alive > 0 and not self.draining

@@ -64,17 +64,21 @@ class Garbage:
         self._last, self._used = self._clock(), False
         return True
 
-    def aligned(self, tenant: str, alignment: Alignment, engine: str | None, again_tokens: int) -> None:  # noqa: ARG002
+    def used(self) -> None:
         """Somebody asks."""
         self._asked = self._used = True
+
+    def aligned(self, tenant: str, alignment: Alignment, engine: str | None, again_tokens: int) -> None:  # noqa: ARG002
+        """Somebody asks."""
+        self.used()
 
     def observed(self, tenant: str, alignment: Alignment, engine: str | None, usage: Usage) -> None:  # noqa: ARG002
         """Somebody asks."""
-        self._asked = self._used = True
+        self.used()
 
     def forgot(self, tenant: str, namespace: Namespace | None) -> None:  # noqa: ARG002
         """Somebody asks."""
-        self._asked = self._used = True
+        self.used()
 
     async def _run(self) -> None:
         while True:

@@ -155,11 +155,11 @@ class KeyWatch:
 
     Args:
         gate: who may ask.
-        service: what is held.
+        service: what is held; None: nothing that the gate has to say something of.
         seconds: between two looks.
     """
 
-    def __init__(self, gate: Gate, service: Service, seconds: float = 2.0) -> None:
+    def __init__(self, gate: Gate, service: Service | None, seconds: float = 2.0) -> None:
         self._gate = gate
         self._service = service
         self._seconds = seconds
@@ -168,7 +168,7 @@ class KeyWatch:
 
     async def start(self) -> None:
         """Enforce what is in force, and begin to look."""
-        enforce(self._gate, self._service)
+        self._enforce()
         if self._gate.tenants is not None:
             self._task = asyncio.create_task(self._look())
 
@@ -183,6 +183,10 @@ class KeyWatch:
         """Read the file now, even if it looks as before."""
         self._forced.set()
 
+    def _enforce(self) -> None:
+        if self._service is not None:
+            enforce(self._gate, self._service)
+
     async def _look(self) -> None:
         while True:
             with suppress(asyncio.TimeoutError):
@@ -191,7 +195,7 @@ class KeyWatch:
             self._forced.clear()
             try:
                 await asyncio.to_thread(self._gate.reload, force=force)  # files may be slow: that delays nobody
-                enforce(self._gate, self._service)
+                self._enforce()
             except Exception:
                 logger.exception("looking at the file of keys failed; it is tried again")
 

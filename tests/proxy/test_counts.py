@@ -94,7 +94,10 @@ def asked(path, *, method="GET", standing=ONE, operator=True, closed=True, drain
     async def send(message):
         sent.append(message)
 
-    routes = OwnRoutes(app, Counts(), lambda: list(standing), Operators(operator), closed=closed)
+    async def stands():
+        return list(standing)
+
+    routes = OwnRoutes(app, Counts(), stands, Operators(operator), closed=closed)
     routes.draining = draining
     asyncio.run(routes({"raw_path": path, "method": method, "headers": []}, None, send))
     if sent == ["handed on"]:
@@ -107,6 +110,12 @@ def asked(path, *, method="GET", standing=ONE, operator=True, closed=True, drain
 @pytest.mark.parametrize("path", [b"/", b"/v1/models", b"/contextpilot", b"/health", b"/v1/contextpilot/health", b"*"])
 def test_every_other_path_is_handed_on(path):
     assert asked(path) == "handed on"
+
+
+def test_nothing_new_is_handed_on_once_it_ends():
+    status, body = asked(b"/v1/models", draining=True)
+    assert status == 503
+    assert json.loads(body)["error"]["type"] == "overloaded_error"
 
 
 def test_it_lives_even_where_no_upstream_does():
@@ -143,7 +152,7 @@ def test_what_is_not_there_is_said():
 
 
 def test_what_fails_says_nothing_of_itself(caplog):
-    def standing():
+    async def standing():
         raise ValueError("secret")
 
     sent = []
