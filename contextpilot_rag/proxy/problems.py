@@ -72,3 +72,16 @@ class Busy(Refused):
 
     status = 503
     kind = "overloaded_error"
+
+
+class UpstreamLate(Refused):
+    """An upstream gave no answer in time."""
+
+    status = 504
+    kind = "upstream_error"
+
+
+class NotOffered(Refused):
+    """What is asked for is no request and answer that could be forwarded."""
+
+    status = 501

@@ -1,0 +1,113 @@
+"""Overheard: what an answer says of its tokens, read in passing, and after the client has all of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from ..engines.usage import usage_of
+from ..types import Usage
+from .heads import Headers
+
+_MOST = 2**20  # bytes of an answer that is not streamed
+_FIRST = 8 * 2**10  # of one that is: Anthropic counts the prompt in its first event
+_LAST = 64 * 2**10  # and all others in one of their last
+_FIGURES = (b"usage", b"timings", b"meta_info", b"prompt_tokens")
+_decode = msgspec.json.Decoder().decode
+
+
+class Overheard:
+    """One answer, as far as it has to be kept to find its figures.
+
+    Args:
+        headers: of the answer.
+
+    >>> heard = Overheard([(b"content-type", b"application/json")])
+    >>> heard.add(b'{"usage": {"prompt_')
+    >>> heard.add(b'tokens": 3}}')
+    >>> heard.usage()
+    Usage(prompt_tokens=3, cached_tokens=None, completion_tokens=None)
+    """
+
+    __slots__ = ("_first", "_last", "_most", "_size", "_streamed")
+
+    def __init__(self, headers: Headers) -> None:
+        kind = b""
+        plain = True
+        for name, value in headers:
+            lower = name.lower()
+            if lower == b"content-type":
+                kind = value.partition(b";")[0].strip().lower()
+            elif lower == b"content-encoding":
+                plain = plain and value.strip().lower() in {b"", b"identity"}
+        self._streamed = kind == b"text/event-stream"
+        of_use = plain and (self._streamed or kind.endswith(b"json"))
+        self._most = 0 if not of_use else _LAST if self._streamed else _MOST
+        self._first = b""
+        self._last: deque[bytes] = deque()
+        self._size = 0
+
+    def add(self, part: bytes) -> None:
+        """Some of the answer passes."""
+        if not self._most:
+            return
+        self._last.append(part)
+        self._size += len(part)
+        if not self._streamed:
+            if self._size > self._most:
+                self._most = 0
+                self._last.clear()
+            return
+        if len(self._first) < _FIRST:
+            self._first += part[: _FIRST - len(self._first)]
+        while self._size - len(self._last[0]) >= self._most:
+            self._size -= len(self._last.popleft())
+
+    def usage(self) -> Usage | None:
+        """What the answer said; None: nothing. Never raises."""
+        if not self._most:
+            return None
+        try:
+            whole = b"".join(self._last)
+            return _of_stream(self._first, whole) if self._streamed else usage_of(_decode(whole))
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            return None
+
+
+def _of_stream(first: bytes, last: bytes) -> Usage | None:
+    """The figures of the last event that has any; those it lacks, of the first one."""
+    begun = next((_begun(event) for event in _events(first.split(b"\n"))), None)
+    for event in _events(reversed(last.split(b"\n"))):
+        told = event.get("usage")
+        if begun and event.get("type") == "message_delta" and isinstance(told, Mapping):
+            merged = {**begun, **{name: value for name, value in told.items() if value is not None}}
+            return usage_of({"usage": merged})
+        found = usage_of(event)
+        if found is not None:
+            return found
+    return None
+
+
+def _begun(event: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What the first event of Anthropic's messages says of the prompt."""
+    message = event.get("message")
+    if event.get("type") != "message_start" or not isinstance(message, Mapping):
+        return None
+    told = message.get("usage")
+    return told if isinstance(told, Mapping) else None
+
+
+def _events(lines: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401  any iterable of lines
+    """The events that may have figures. What is cut off at either end is none."""
+    for line in lines:
+        if not line.startswith(b"data:") or not any(word in line for word in _FIGURES):
+            continue
+        try:
+            event = _decode(line[5:])
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            continue
+        if isinstance(event, Mapping):
+            yield event
