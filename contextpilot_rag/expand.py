@@ -5,12 +5,13 @@ Nothing needs it to work: it is how a user, or a test, sees that nothing is lost
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .dedup.chunks import Originals
-from .dedup.messages import Messages, checked_messages, with_texts
+from .dedup.marks import is_marked, masked
+from .dedup.messages import Messages, checked_messages, first_text, with_texts
 from .dedup.units import normal
 from .errors import BrokenHint
 from .prompt.parse import read_user
@@ -38,7 +39,7 @@ class FullMessage:
 
     Args:
         message: with the full content.
-        blocks: of a user message of ours; else None.
+        blocks: of a user message of ours, if its content is a text and no list of parts; else None.
         rest: what stands after the blocks.
         apart: its labels stand for other texts than in the messages before it: it was rendered by itself.
     """
@@ -49,12 +50,18 @@ class FullMessage:
     apart: bool = False
 
 
-def expand(messages: Messages) -> list[dict[str, Any]]:
+Within = Callable[[str, str], Sequence[tuple[int, int]]]
+"""The parts of a text that hints may stand in, in order and apart: from the role of its message and itself."""
+
+
+def expand(messages: Messages, within: Within | None = None) -> list[dict[str, Any]]:
     r"""The messages with every hint replaced by what it stands for, and block text as it was before it was escaped.
 
     Args:
         messages: as they were sent, all of them. They are not changed. A user message that cannot be read back is none
             of ours, and passes as it is.
+        within: where hints stand in messages of users and of the system that are not ours, as a proxy puts them there.
+            It is given the text with one long word in place of each hint. None: nowhere.
 
     Raises:
         InputError: something that is no message.
@@ -66,17 +73,28 @@ def expand(messages: Messages) -> list[dict[str, Any]]:
     ... ])[1]["content"]
     '<documents>\n[1] Slices count from zero.\n</documents>\n\nAnd steps?'
     """
-    return [full.message for full in read_full(messages)]
+    return [full.message for full in read_full(messages, within=within)]
 
 
-def read_full(messages: Messages, *, strict: bool = True) -> Iterator[FullMessage]:
+def read_full(messages: Messages, *, strict: bool = True, within: Within | None = None) -> Iterator[FullMessage]:
     """As `expand`, with the blocks of each message apart.
 
     Args:
         messages: as they were sent.
         strict: False: a tool's result that points to nothing passes as it is.
+        within: as for `expand`.
     """
-    return map(Reader(strict=strict).read, checked_messages(messages))
+    return map(Reader(strict=strict, within=within).read, checked_messages(messages))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ours:
+    """A text of ours in full."""
+
+    text: str
+    blocks: tuple[FullBlock, ...]
+    rest: str
+    apart: bool
 
 
 class Reader:
@@ -84,10 +102,12 @@ class Reader:
 
     Args:
         strict: False: a tool's result that points to nothing passes as it is.
+        within: as for `expand`.
     """
 
-    def __init__(self, *, strict: bool = True) -> None:
+    def __init__(self, *, strict: bool = True, within: Within | None = None) -> None:
         self._strict = strict
+        self._within = within
         self._originals = Originals()
         self._given: dict[int, str] = {}
         self._number = 0
@@ -100,22 +120,50 @@ class Reader:
         """
         self._number += 1
         role = message.get("role")
-        full = None
         if role == "tool":
             try:
-                full = FullMessage(with_texts(message, self._number, self._originals.add))
+                return FullMessage(with_texts(message, self._number, self._originals.add))
             except BrokenHint:
                 if self._strict:
                     raise
         elif role != "assistant":
-            if role == "user":
-                full = self._user(message)
-            with_texts(message, self._number, self._originals.note)
-        return full or FullMessage(dict(message))
+            return self._said(message, role)
+        return FullMessage(dict(message))
 
-    def _user(self, message: Mapping[str, Any]) -> FullMessage | None:
-        """A user message of ours in full."""
-        found = read_user(message.get("content"), self._given)
+    def _said(self, message: Mapping[str, Any], role: object) -> FullMessage:
+        """What a user or the system said, in full."""
+        place, text = first_text(message, self._number)
+        ours = self._ours(text) if role == "user" else None
+        changed = False
+
+        def in_full(of: str, sent: str) -> str:
+            nonlocal changed
+            if ours is not None and of == place:
+                self._originals.note(of, sent)
+                full = ours.text
+            else:
+                full = self._revealed(role, of, sent)
+            changed = changed or full != sent
+            return full
+
+        found = with_texts(message, self._number, in_full)
+        found = found if changed else dict(message)
+        if ours is None or not isinstance(message.get("content"), str):
+            return FullMessage(found)
+        return FullMessage(found, ours.blocks, ours.rest, ours.apart)
+
+    def _revealed(self, role: object, place: str, sent: str) -> str:
+        """A text that is not ours in full: as it is, but for hints in those parts where they may stand."""
+        if self._within is not None and isinstance(role, str) and is_marked(sent):
+            try:
+                return self._originals.add_within(place, sent, self._within(role, masked(sent)))
+            except BrokenHint:
+                pass  # looks like one
+        return self._originals.note(place, sent)
+
+    def _ours(self, sent: str) -> _Ours | None:
+        """A user's text in full, if it is of ours."""
+        found = read_user(sent, self._given)
         if found is None:
             return None
         blocks = []
@@ -132,10 +180,10 @@ class Reader:
         except BrokenHint:
             self._originals.back_to(before)
             return None
-        content = render_documents([f"[{block.label}] {block.text}" for block in blocks]) + found[1]
         if apart:
             self._originals.back_to(before)
         else:
             for label, text in texts.items():
                 self._given.setdefault(label, text)
-        return FullMessage({**message, "content": content}, tuple(blocks), found[1], apart)
+        full = render_documents([f"[{block.label}] {block.text}" for block in blocks]) + found[1]
+        return _Ours(full, tuple(blocks), found[1], apart)

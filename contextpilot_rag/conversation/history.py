@@ -9,7 +9,7 @@ from typing import Any
 
 from ..dedup.chunks import Repeats
 from ..dedup.marks import shield
-from ..dedup.messages import add_message, with_texts
+from ..dedup.messages import add_message, first_text, with_texts
 from ..errors import TextTooLong
 from ..prompt.hints import label
 from ..prompt.parse import read_user
@@ -213,12 +213,13 @@ class History:
     def _note_labels(self, message: Mapping[str, Any]) -> None:
         if message.get("role") not in ("user", "assistant"):
             return
-        found = read_user(message.get("content"), ()) if message["role"] == "user" else None
+        found = read_user(first_text(message, 0)[1], ()) if message["role"] == "user" else None
         if found is not None:
             self._foreign_labels.update((block.label, None) for block in found[0])
             if self._repeats is not None:
                 self._repeats.ambiguous.update(label(block.label) for block in found[0])
-        self._note_cited(text_of(message) if found is None else found[1])
+        one = isinstance(message.get("content"), str)
+        self._note_cited(found[1] if found is not None and one else text_of(message))
 
     def _note_cited(self, text: str) -> None:
         if "[" in text:

@@ -7,15 +7,14 @@ Lempel 1977), with units instead of bytes. Only units that were themselves sent 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from ..errors import BrokenHint, TextTooLong
-from .composed import composed as composed_form
-from .composed import is_composed, is_piled
-from .marks import hint, reveal, shield
-from .units import normal, normal_lines, starts, units
+from .composed import is_piled
+from .marks import hint, is_marked, reveal, reveal_within, revealed_as_is, shield
+from .rows import Row, Span
+from .units import normal
 
 MAX_CHARACTERS = 64 * 2**20
 _MARGIN = 1.5  # a run is replaced if it is this many times as long as its hint: hints have more tokens a character
@@ -25,46 +24,8 @@ _BITS = 40
 _MASK = (1 << _BITS) - 1
 _TRIED = 4  # earlier places of a unit that are looked at
 
-
-class _Text:
-    """One text: its units' keys, where they begin, and which of them were sent in full."""
-
-    __slots__ = ("gaps", "is_normal", "keys", "place", "shifts", "starts", "text")
-
-    def __init__(self, place: str, text: str, pieces: list[str], keys: list[int], *, is_normal: bool) -> None:
-        self.place = place
-        self.text = text
-        self.is_normal = is_normal
-        self.keys = keys
-        self.starts = starts(pieces)
-        self.gaps: list[int] = []  # where runs of units that were not sent in full begin
-        # What a hint restores may be longer or shorter than what it replaced, if they differ in normal form: from which
-        # unit on the restored text is how much ahead of this one.
-        self.shifts: list[tuple[int, int]] = []
-
-    def unit(self, unit: int) -> str:
-        """A unit's text."""
-        return self.text[self.starts[unit] : self.starts[unit + 1]]
-
-    def lines(self, unit: int, length: int) -> tuple[int, int]:
-        """Where a run of units begins, and where it ends but for the last line's end."""
-        begin, end = self.starts[unit], self.starts[unit + length]
-        return begin, end - len(_line_end(self.text[max(begin, end - 2) : end]))
-
-    def full_until(self, unit: int) -> int:
-        """Up to where the units from this one on were sent in full."""
-        next_gap = bisect_left(self.gaps, unit)
-        return self.gaps[next_gap] if next_gap < len(self.gaps) else len(self.keys)
-
-    def restored_start(self, unit: int) -> int:
-        """Where a unit begins once all hints are followed: hints count in that text."""
-        before = bisect_right(self.shifts, unit, key=itemgetter(0))
-        return self.starts[unit] + (self.shifts[before - 1][1] if before else 0)
-
-    def shift(self, unit: int, by: int) -> None:
-        """From this unit on, the restored text is so many characters further ahead."""
-        if by:
-            self.shifts.append((unit, by + (self.shifts[-1][1] if self.shifts else 0)))
+_Run = tuple[int, str, int, int, str]
+"""Its first unit, the hint for it, its number of units, where it ends, and what the hint restores."""
 
 
 class Repeats:
@@ -91,10 +52,11 @@ class Repeats:
         self._exact = exact
         self._left = self._most = max_characters
         self._max_text = max_text
-        self._texts: list[_Text] = []
+        self._texts: list[Row] = []
         # Where units stand; text and unit in one number, as a container for each would busy the garbage collector.
         self._seen: dict[int, int] = {}
         self._seen_again: dict[int, list[int]] = {}
+        self._wholes: dict[int, int] = {}  # where texts, and parts that were looked at by themselves, stand as a whole
         self.ambiguous: set[str] = set()
         """Places that stand for more than one text: no hint points at them."""
         self.left_out = 0
@@ -102,39 +64,59 @@ class Repeats:
         self.restored: dict[str, str] = {}
         """By place, what hints restore of a text, where that is another form of it."""
 
-    def add(self, place: str, text: str, *, replace: bool = True) -> str:
+    def add(
+        self,
+        place: str,
+        text: str,
+        *,
+        replace: bool = True,
+        within: Sequence[Span] | None = None,
+        quoted: bool = False,
+        whole: bool = False,
+    ) -> str:
         """Add a text to the prompt.
 
         Args:
             place: a name for it that hints can use; no quotation marks or line ends.
             text: in full.
             replace: False for a text that is sent as it is: others may repeat it, it repeats nobody.
+            within: the parts that anything may be replaced in, in order and apart; None: all of it. Each is looked at
+                by itself. A text that has a mark of ours anywhere is sent in full.
+            quoted: these parts are insides of JSON strings, and have to stay that.
+            whole: only what repeats all of an earlier text, or of a part of one, with all of itself, is replaced. Texts
+                that were added without this are not searched for it.
 
         Returns:
             What to send in its place: the same text, shielded, with hints for what stands before.
 
         Raises:
             TextTooLong: more characters than ``max_text``, in a text that is to be replaced in part.
+            InputError: parts that are not in order.
         """
         if replace and len(text) > self._max_text:
             raise TextTooLong(f"a text of {len(text):,} characters; at most {self._max_text:,} are taken")
+        as_it_is = text
+        if replace and is_marked(text):
+            as_it_is = text if within is not None and revealed_as_is(text) else shield(text)
+            replace = within is None
         if len(text) > min(self._left, self._max_text) or (not self._exact and is_piled(text)):
-            return shield(text) if replace else text  # of a pile of marks no part has the form that it has in all
+            return as_it_is  # of a pile of marks no part has the form that it has in all
+        new = Row(place, text, exact=self._exact, within=within, quoted=quoted)
         self._left -= len(text)
-        composed = self._exact or is_composed(text)
-        is_normal = composed and (self._exact or normal_lines(text) is text)
-        pieces = units(text, composed=composed)
-        keys, lengths = self._keys(pieces, composed=composed, is_normal=is_normal)
-        new = _Text(place, text, pieces, keys, is_normal=is_normal)
         number = len(self._texts)
         self._texts.append(new)
-        if not replace:
-            for at, length in enumerate(lengths):
-                here = number << _BITS | at
-                if length >= _SHORT and self._seen.setdefault(keys[at], here) != here:
-                    self._remember_again(keys[at], here)
-            return text
-        return self._replaced(new, number, lengths)
+        runs = (self._entire_runs if whole else self._runs)(new, number, quoted=quoted)
+        if replace:
+            sent = self._replaced(new, runs)
+        else:
+            sent = as_it_is
+            self._index(new, number, 0, len(new.keys))
+            if whole:
+                for begin, end, inside in new.segments:
+                    if inside:
+                        self._whole(new, number, begin, end)
+        new.lengths = []  # is not asked for again
+        return sent
 
     @property
     def mark(self) -> tuple[int, int, int]:
@@ -152,70 +134,123 @@ class Repeats:
                 places = self._seen_again.get(key)
                 while places and places[-1] >= first:
                     places.pop()
+        if self._wholes:
+            self._wholes = {key: place for key, place in self._wholes.items() if place < first}
         del self._texts[number:]
+
+    @property
+    def hints(self) -> int:
+        """That stand in what is sent."""
+        return sum(len(text.gaps) for text in self._texts)
 
     @property
     def characters(self) -> int:
         """Of all texts that are held to be searched."""
         return self._most - self._left
 
-    def _keys(self, pieces: list[str], *, composed: bool, is_normal: bool) -> tuple[list[int], list[int]]:
-        """Hashes that are equal for units that count as the same, and the units' lengths in normal form."""
-        if self._exact or not pieces:
-            return list(map(hash, pieces)), list(map(len, pieces))
-        if not composed:
-            pieces = [composed_form(piece) for piece in pieces]
-        if not is_normal:
-            pieces = [piece if piece[-1] == "\n" and piece[-2:-1] not in _BEFORE_ENDS else _counting(piece)
-                      for piece in pieces]  # fmt: skip
-        if pieces[-1][-1] not in "\r\n":
-            pieces = [*pieces[:-1], _counting(pieces[-1] + "\n")]  # a last line is one, with or without its end
-        return list(map(hash, pieces)), list(map(len, pieces))
+    def _index(self, new: Row, number: int, begin: int, end: int) -> None:
+        """Remember where units stand."""
+        for at in range(begin, end):
+            here = number << _BITS | at
+            if new.lengths[at] >= _SHORT and self._seen.setdefault(new.keys[at], here) != here:
+                self._remember_again(new.keys[at], here)
 
-    def _replaced(self, new: _Text, number: int, lengths: list[int]) -> str:
+    def _replaced(self, new: Row, runs: Iterable[_Run]) -> str:
+        """What is sent for a text of which these runs are left out."""
         out: list[str] = []
         restored: list[str] = []
-        full_from = at = 0  # units from here on are sent in full and not written yet
-        seen, keys, text, starts, first = self._seen, new.keys, new.text, new.starts, number << _BITS
-        while at < len(keys):
-            if lengths[at] < _SHORT:
-                at += 1
-                continue
-            key, begin = keys[at], starts[at]
-            if key not in seen:
-                seen[key] = first | at
-                at += 1
-                continue
-            # A backslash before a hint would shield it.
-            run = None if at > full_from and text[begin - 1] == "\\" else self._run(new, at)
-            if run is None:
-                self._remember_again(key, first | at)
-                at += 1
-                continue
-            words, length, end, part = run
+        text, starts = new.text, new.starts
+        full_from = 0  # units from here on are sent in full and not written yet
+        for at, words, length, end, part in runs:
+            begin = starts[at]
             before, line_end = text[starts[full_from] : begin], text[end : starts[at + length]]
             out += (shield(before), words, line_end)
             restored += (before, part, line_end)
             self.left_out += end - begin - len(words)
             new.gaps.append(at)
-            at = full_from = at + length
-            new.shift(at, len(part) - (end - begin))
+            full_from = at + length
+            new.shift(full_from, len(part) - (end - begin))
         rest = text[starts[full_from] :]
         if not self._exact and restored and (whole := "".join([*restored, rest])) != text:
             self.restored[new.place] = whole
         return "".join([*out, shield(rest)])
 
-    def _run(self, new: _Text, at: int) -> tuple[str, int, int, str] | None:
-        """The run that can be replaced here.
+    def _runs(self, new: Row, number: int, *, quoted: bool) -> Iterator[_Run]:
+        """The runs that can be replaced, in order; what is not is remembered."""
+        seen, keys, text, starts, lengths, first = (
+            self._seen, new.keys, new.text, new.starts, new.lengths, number << _BITS
+        )  # fmt: skip
+        full_from = 0
+        for begin, stop, inside in new.segments:
+            if not inside:
+                self._index(new, number, begin, stop)
+                continue
+            at = begin
+            while at < stop:
+                if lengths[at] < _SHORT:
+                    at += 1
+                    continue
+                key = keys[at]
+                if key not in seen:
+                    seen[key] = first | at
+                    at += 1
+                    continue
+                # A backslash before a hint would shield it.
+                run = (
+                    None if at > full_from and text[starts[at] - 1] == "\\" else self._run(new, at, stop, quoted=quoted)
+                )
+                if run is None:
+                    self._remember_again(key, first | at)
+                    at += 1
+                    continue
+                yield run
+                at = full_from = at + run[2]
 
-        Returns:
-            The hint for it, its number of units, where it ends, and what the hint restores.
-        """
+    def _entire_runs(self, new: Row, number: int, *, quoted: bool) -> Iterator[_Run]:
+        """As `_runs`, but only those that are all of a text, or of a part that is looked at by itself."""
+        full_from = 0
+        for begin, end, inside in new.segments:
+            run = self._entire(new, number, begin, end, full_from, quoted=quoted) if inside else None
+            if run is None:
+                self._index(new, number, begin, end)
+            else:
+                yield run
+                full_from = run[0] + run[2]
+
+    def _entire(self, new: Row, number: int, begin: int, end: int, full_from: int, *, quoted: bool) -> _Run | None:
+        """These units as a run, if they stand before as all of something, too; else they are remembered as such."""
+        stop = end
+        begin, end, known = self._whole(new, number, begin, end)
+        source, start = self._texts[known >> _BITS], known & _MASK
+        if source is new and start == begin:
+            return None
+        if source.keys[start : start + end - begin] != new.keys[begin:end] or source.place in self.ambiguous:
+            return None  # the first: hashes were equal by chance
+        if begin > full_from and new.text[new.starts[begin] - 1] == "\\":
+            return None
+        return self._checked(new, begin, (source, start, end - begin), stop, quoted=quoted)
+
+    def _whole(self, new: Row, number: int, begin: int, end: int) -> tuple[int, int, int]:
+        """These units without blank ones around them, and where the same stand first as a whole."""
+        while begin < end and new.unit(begin).isspace():
+            begin += 1
+        while begin < end and not new.unit(end - 1).strip(" \t\r\n"):
+            end -= 1
+        here = number << _BITS | begin
+        return begin, end, self._wholes.setdefault(hash(tuple(new.keys[begin:end])), here) if begin < end else here
+
+    def _run(self, new: Row, at: int, stop: int, *, quoted: bool) -> _Run | None:
+        """The run that can be replaced here."""
         if new.unit(at).isspace():
             return None
-        source, start, length = self._longest(new, at)
+        source, start, length = self._longest(new, at, stop)
         while length and not new.unit(at + length - 1).strip(" \t\r\n"):
             length -= 1  # an end of a line could become one with the next
+        return self._checked(new, at, (source, start, length), stop, quoted=quoted)
+
+    def _checked(self, new: Row, at: int, found: tuple[Row, int, int], stop: int, *, quoted: bool) -> _Run | None:
+        """A run, if its hint is shorter, and restores what it stands for."""
+        source, start, length = found
         begin, end = new.lines(at, length)
         piece = new.text[begin:end]
         # Other forms of a text are replaced where this one is. Part of a normal text ends in blanks at most.
@@ -224,15 +259,17 @@ class Repeats:
             return None
         part_begin, part_end = source.lines(start, length)
         part = source.text[part_begin:part_end]
-        words = hint(source.place, source.restored_start(start), part)
+        if not self._exact and new.ends_part(end, stop):
+            part = part.rstrip(" \t")  # the text goes on behind it
+        words = hint(source.place, source.restored_start(start), part, quoted=quoted)
         bytes_of_hint = _size(words)
-        if not (_reaches(counted, _MARGIN * bytes_of_hint) and _reaches(piece, bytes_of_hint)):
+        if not (words and _reaches(counted, _MARGIN * bytes_of_hint) and _reaches(piece, bytes_of_hint)):
             return None
         if piece != part and (self._exact or counted != normal(part)):
             return None  # hashes were equal by chance
-        return words, length, end, part
+        return at, words, length, end, part
 
-    def _longest(self, new: _Text, at: int) -> tuple[_Text, int, int]:
+    def _longest(self, new: Row, at: int, stop: int) -> tuple[Row, int, int]:
         """The longest run of units that begins at this one and was sent in full before: text, unit, number of units."""
         best, best_start, best_length = new, 0, 0
         keys = new.keys
@@ -240,7 +277,7 @@ class Repeats:
             source, start = self._texts[number_and_start >> _BITS], number_and_start & _MASK
             if source.place in self.ambiguous:
                 continue
-            limit = min(source.full_until(start) - start, len(keys) - at)
+            limit = min(source.full_until(start) - start, stop - at)
             if source is new:
                 limit = min(limit, at - start)
             length = _common(source.keys, start, keys, at, limit)
@@ -297,15 +334,24 @@ class Originals:
         Raises:
             BrokenHint: a hint points to nothing: the text was not made by `Repeats`, or what it points to is gone.
         """
-
-        def part_at(named: str, start: int, length: int, of_this: Callable[[int, int], str]) -> str:
-            part = of_this(start, length) if named == place else self._texts.get(named, "")[start : start + length]
-            if len(part) != length:
-                raise BrokenHint(f"a hint points to {length} characters at {start} of {named}, which are not there")
-            return part
-
-        original = self._texts[place] = reveal(sent, part_at)
+        original = self._texts[place] = reveal(sent, partial(self._part, place))
         return original
+
+    def add_within(self, place: str, sent: str, spans: Sequence[Span]) -> str:
+        """As `add`, for a text in which hints were put only inside some spans, and which is not shielded.
+
+        Raises:
+            BrokenHint: a hint points to nothing, or not to what it quotes. The text is not known then.
+        """
+        original = self._texts[place] = reveal_within(sent, spans, partial(self._part, place))
+        return original
+
+    def _part(self, place: str, named: str, start: int, length: int, of_this: Callable[[int, int], str]) -> str:
+        """The part of a text that a hint in the text of a place points to."""
+        part = of_this(start, length) if named == place else self._texts.get(named, "")[start : start + length]
+        if len(part) != length:
+            raise BrokenHint(f"a hint points to {length} characters at {start} of {named}, which are not there")
+        return part
 
 
 def _common(one: list[int], start: int, other: list[int], at: int, limit: int) -> int:
@@ -328,17 +374,3 @@ def _size(text: str) -> int:
 def _reaches(text: str, size: float) -> bool:
     """Whether a text has so many bytes."""
     return len(text) >= size or _size(text) >= size
-
-
-_BEFORE_ENDS = frozenset(" \t\r\n")  # not the empty text: an empty line is as it counts
-
-
-def _counting(piece: str) -> str:
-    """What counts of a unit in NFC: all of it, but for how its line ends."""
-    return piece.rstrip(" \t\r\n") + "\n" if piece[-1] in "\r\n" else piece
-
-
-def _line_end(text: str) -> str:
-    if text.endswith("\r\n"):
-        return "\r\n"
-    return text[-1:] if text[-1:] in {"\n", "\r"} else ""

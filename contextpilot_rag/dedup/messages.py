@@ -101,8 +101,28 @@ def with_texts(message: Mapping[str, Any], number: int, change: Callable[[str, s
         return dict(message)
     parts = []
     for place, part in enumerate(content, start=1):
-        text = part.get("text") if isinstance(part, Mapping) and part.get("type") in ("text", "input_text") else None
-        parts.append(
-            {**part, "text": change(f"message {number}, part {place}", text)} if isinstance(text, str) else part
-        )
+        text = _text_of(part)
+        parts.append(part if text is None else {**part, "text": change(f"message {number}, part {place}", text)})
     return {**message, "content": parts}
+
+
+def first_text(message: Mapping[str, Any], number: int) -> tuple[str, str]:
+    """The place and the text of a message's content, or of its first text part; two empty texts if it has none.
+
+    >>> first_text({"role": "user", "content": [{"type": "image_url"}, {"type": "text", "text": "Why?"}]}, 3)
+    ('message 3, part 2', 'Why?')
+    """
+    content = message.get("content")
+    if isinstance(content, str):
+        return f"message {number}", content
+    for place, part in enumerate(content if isinstance(content, list | tuple) else (), start=1):
+        text = _text_of(part)
+        if text is not None:
+            return f"message {number}, part {place}", text
+    return "", ""
+
+
+def _text_of(part: Any) -> str | None:  # noqa: ANN401
+    """The text of a text part; None: it is another part."""
+    text = part.get("text") if isinstance(part, Mapping) and part.get("type") in ("text", "input_text") else None
+    return text if isinstance(text, str) else None
