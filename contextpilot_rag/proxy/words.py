@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from ..settings import Order
+
 Api = Literal["chat", "completions", "responses", "messages"]
 """Chat completions, completions, responses; and Anthropic's messages."""
 
@@ -162,7 +164,7 @@ class Wishes:
     off: bool = False
     lists: frozenset[Lists] | None = None
     labels: Labels | None = None
-    order: str | None = None
+    order: Order | None = None
 
 
 @dataclass(frozen=True, slots=True)

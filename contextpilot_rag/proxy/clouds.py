@@ -1,0 +1,57 @@
+"""What is sent to a cloud besides the texts, so that it finds in its cache what an index believes to be there."""
+
+from __future__ import annotations
+
+from ..types import Namespace
+from .cloud import Stable, breakpoints, prompt_cache_key
+from .opening import Opening, Ordered
+from .rewriting import Cloud
+from .words import Asked, Edit
+from .writing import Written
+
+_CACHE_KEY = "prompt_cache_key"
+
+
+def changed(
+    asked: Asked,
+    done: Written,
+    opening: Opening | None,
+    ordered: Ordered | None,
+    cloud: Cloud,
+    secret: str = "",
+) -> list[Edit]:
+    """All changes to a request's texts, with what its cloud is told; an engine is told nothing.
+
+    Args:
+        asked: the request.
+        done: its texts.
+        opening: the group of blocks that stands first.
+        ordered: the order of these; None: nothing was aligned, and nothing is told.
+        cloud: whose the upstream is; empty: an engine, or nothing is to be told.
+        secret: that keys are derived with.
+    """
+    plain = [Edit(path, text) for path, text in done.texts.items()]
+    if opening is None or ordered is None or done.group is None or not cloud:
+        return plain
+    if cloud == "anthropic" and asked.api == "messages":
+        return breakpoints(asked, done.texts, [Stable(opening.text.path, _ends(ordered, done))])
+    if cloud == "openai" and asked.api != "messages" and asked.body.get(_CACHE_KEY) is None:
+        request = ordered.alignment.request
+        first = request.blocks[ordered.alignment.order[0]].key
+        return [*plain, Edit((_CACHE_KEY,), _key(request.namespace, first, secret))]
+    return plain
+
+
+def _key(namespace: Namespace, first: object, secret: str) -> str:
+    return prompt_cache_key(namespace, first if isinstance(first, bytes) else repr(first).encode(), secret)
+
+
+def _ends(ordered: Ordered, done: Written) -> list[int]:
+    """Where the group ends, and where that part of it ends that is believed cached: found there, written at the end."""
+    assert done.group is not None  # noqa: S101  the caller looked
+    items = done.group.items
+    ends = [items[-1].span[1]]
+    cached = ordered.alignment.cached_blocks
+    if 0 < cached < len(items):
+        ends.insert(0, items[cached - 1].span[1])
+    return ends

@@ -1,0 +1,187 @@
+"""The opening group: the first blocks of a prompt, which are all that prompts of others can share; and its order.
+
+Whatever stands before a group is part of what has to be equal for its blocks to be found in a cache. So it is aligned
+among those prompts that begin alike up to there, and later groups stay as they were retrieved.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from ..async_pilot import AsyncContextPilot
+from ..identity import KEY_BYTES, block_key
+from ..prompt.prompt import AlignedPrompt
+from ..settings import RequestOptions
+from ..types import Block, Namespace, Rule
+from ..waiting import AlignmentWindow
+from .finding.labels import is_positional
+from .memory import Decision
+from .words import Asked, Group, Labels, Message, Text
+
+_HEADS = 100_000  # beginnings that are remembered as seen once
+_before_prompt = msgspec.json.Encoder(order="deterministic").encode
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Where a prompt's first blocks stand.
+
+    Args:
+        message: that they are in.
+        text: of it.
+        group: in the text.
+        new: no answer follows: they were never sent before.
+    """
+
+    message: Message
+    text: Text
+    group: Group
+    new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """The order that was decided for the opening group.
+
+    Args:
+        order: for each place, the item that stands there.
+        alignment: what the index was told, and will be reported on.
+        reason: why it is this one.
+    """
+
+    order: tuple[int, ...]
+    alignment: AlignedPrompt
+    reason: str
+
+
+class Openings:
+    """Decides the order of opening groups. One event loop owns it.
+
+    Args:
+        pilot: whose index decides.
+        window: lets requests wait for a better order of sending; None: none waits.
+    """
+
+    def __init__(self, pilot: AsyncContextPilot, window: AlignmentWindow | None = None) -> None:
+        self._pilot = pilot
+        self._window = window
+        self._heads: OrderedDict[bytes, None] = OrderedDict()
+
+    async def ordered(
+        self,
+        opening: Opening,
+        asked: Asked,
+        namespace: Namespace,
+        before: Decision | None,
+        labels: Labels,
+        options: RequestOptions,
+    ) -> Ordered:
+        """The order of a group, as it was decided before, or as the index chooses it.
+
+        Args:
+            opening: which group.
+            asked: the request.
+            namespace: of the request, without a head.
+            before: what was decided when it was first sent; None: it is not known.
+            labels: "renumber" if positions that blocks are called by do not count.
+            options: of the request.
+        """
+        texts = _texts(opening, labels)
+        kept = tuple(range(len(texts)))
+        head = _head(opening, asked, labels)
+        space = replace(namespace, head=head.hex())
+        known = before is not None and before.order is not None and sorted(before.order) == list(kept)
+        if known or not opening.new:
+            order = before.order if before is not None and before.order is not None and known else kept
+            return await self._again(texts, order, space, before, options)
+        if not _may_be_shared(opening, asked) and not self._seen(head):
+            prepared = self._pilot.blocking.prepare(_blocks(texts, kept), namespace=space, **options)
+            return Ordered(kept, prepared, "nothing that was sent before begins like this request")
+        blocks = _blocks(texts, kept)
+        if self._window is not None:
+            aligned = await self._window.align(blocks, namespace=space, **options)
+        else:
+            prepared = self._pilot.blocking.prepare(blocks, namespace=space, **options)
+            aligned = await self._pilot.blocking.asker.adecide(prepared)
+        return Ordered(_items(aligned), aligned, aligned.reason)
+
+    async def _again(
+        self,
+        texts: Sequence[str],
+        order: tuple[int, ...],
+        space: Namespace,
+        before: Decision | None,
+        options: RequestOptions,
+    ) -> Ordered:
+        """In the order that they were sent in before. The index is told that it is used once more."""
+        pilot = self._pilot.blocking
+        blocks = _blocks(texts, order)
+        as_they_are: RequestOptions = {**options, "order": "retrieved"}
+        prepared = pilot.prepare(blocks, namespace=space, **as_they_are)
+        engine = None if before is None else before.engine
+        if engine is None or len(pilot.engines) < 2:
+            aligned = await pilot.asker.adecide(prepared)
+        else:  # a conversation stays where it is: more than its blocks is cached there
+            aligned = replace(prepared, engine=engine, rule=Rule.CONVERSATION)
+            try:
+                await pilot.asker.asent(aligned)
+            except Exception as error:  # noqa: BLE001  fails open: it is only about what is believed cached
+                pilot.asker.failures.note(error, "sent")
+        return Ordered(order, aligned, "as when it was first sent")
+
+    def _seen(self, head: bytes) -> bool:
+        """Whether a prompt began like this before; from now on, one has."""
+        seen = head in self._heads
+        self._heads[head] = None
+        self._heads.move_to_end(head)
+        if len(self._heads) > _HEADS:
+            self._heads.popitem(last=False)
+        return seen
+
+
+def _texts(opening: Opening, labels: Labels) -> list[str]:
+    """What each block is to an engine's cache: all of it, but for labels that count places anyway."""
+    group, text = opening.group, opening.text.text
+    without = labels == "renumber" and is_positional(group)
+    found = []
+    for item in group.items:
+        begin, end = item.span
+        if without and item.label_span is not None:
+            found.append(text[begin : item.label_span[0]] + text[item.label_span[1] : end])
+        else:
+            found.append(text[begin:end])
+    return found
+
+
+def _blocks(texts: Sequence[str], order: Sequence[int]) -> list[Block]:
+    return [Block(texts[item], id=item) for item in order]
+
+
+def _items(aligned: AlignedPrompt) -> tuple[int, ...]:
+    """The order of all items. One whose text stands before already comes right behind that."""
+    return tuple(int(str(item)) for rank in aligned.order for item in aligned.aliases[rank])
+
+
+def _head(opening: Opening, asked: Asked, labels: Labels) -> bytes:
+    """What has to be equal for blocks to be found: tools, all messages before, and the text up to the first block."""
+    earlier = [message.value for message in asked.messages[: opening.message.number - 1]]
+    texts = [text.text for text in opening.message.texts if (text.part or 0) < (opening.text.part or 0)]
+    start = opening.text.text[: opening.group.items[0].span[0]]
+    body: Mapping[str, Any] = asked.body
+    rest = [asked.api, body.get("tools"), body.get("functions"), labels, earlier, texts, start]
+    return block_key(_before_prompt(rest).decode("utf-8", "replace"))[:KEY_BYTES]
+
+
+def _may_be_shared(opening: Opening, asked: Asked) -> bool:
+    """Whether only instructions stand before it: a question there makes the rest of the prompt one person's."""
+    if any(message.role != "system" for message in asked.messages[: opening.message.number - 1]):
+        return False
+    if opening.text.role == "system":
+        return True
+    first = all((text.part or 0) >= (opening.text.part or 0) for text in opening.message.texts)
+    return first and not opening.text.text[: opening.group.span[0]].strip()

@@ -1,0 +1,287 @@
+"""Rewriter: the half of the proxy that knows prompts, from a request's bytes to those that are forwarded."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from ..async_pilot import AsyncContextPilot
+from ..conversation.history import Dedup
+from ..prompt.prompt import AlignedPrompt
+from ..settings import RequestOptions
+from ..types import Namespace, Usage
+from ..waiting import AlignmentWindow
+from . import reading
+from .attached import Attached
+from .clouds import changed
+from .explicit import Explicit, explicit_of, opening_of
+from .located import NotLocated, splice
+from .memory import Decision, Memory, chain
+from .opening import Openings, Ordered
+from .problems import Refused, Unusable
+from .reading import Found
+from .repeating import Repeating
+from .replaying import replayed
+from .rewriting import Call, Outcome
+from .salts import salted
+from .settings import ProxySettings
+from .words import Asked, Edit, Labels, Lists, Path, Removal, Report
+from .writing import Written, written
+
+T = TypeVar("T")
+_BYTES_PER_TOKEN = 4
+_NOT_TEXTS = ("tools", "functions", "response_format", "chat_template_kwargs")
+_APART = 256 * 2**10  # bytes of a body that is worked on in a thread, so that others need not wait for it
+
+
+class Rewriter:
+    """Rewrites requests. One event loop owns it, between `start` and `stop`.
+
+    Args:
+        pilot: aligns.
+        settings: of the proxy.
+        clock: seconds that never run backwards.
+    """
+
+    def __init__(
+        self, pilot: AsyncContextPilot, settings: ProxySettings, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._pilot = pilot
+        self._settings = settings
+        self._memory = Memory(settings.max_memory, settings.memory_seconds, clock)
+        self._attached = Attached(settings.memory_seconds, clock)
+        self._window: AlignmentWindow | None = None
+        if settings.window:
+            self._window = pilot.window(settings.window, settings.window_seconds)
+        self._openings = Openings(pilot, self._window)
+        self._followed = any(engine.events for engine in settings.engines)
+
+    async def start(self) -> None:
+        """Let requests wait for each other, where that is wanted."""
+        if self._window is not None:
+            await self._window.__aenter__()
+
+    async def stop(self) -> None:
+        """Let all go that wait."""
+        if self._window is not None:
+            await self._window.__aexit__(None, None, None)
+
+    def salt(self, tenant: str) -> str | None:
+        """The cache salt of a tenant's requests; None: it has none."""
+        return self._pilot.blocking.asker.salt(Namespace(tenant=tenant))
+
+    async def rewrite(self, call: Call) -> Outcome:
+        """As `Rewriting.rewrite`."""
+        body = reading.decoded(call.raw)
+        if body is None:
+            return self._unread(call)
+        salting = salted(body, self.salt(call.tenant), self._settings.client_salt, call.cloud)
+        try:
+            return await self._rewritten(call, body, salting)
+        except Refused:
+            raise
+        except Exception as error:
+            if _names_explicit(body):
+                raise Unusable(
+                    "the contextpilot field of this request cannot be used, and without it its blocks would be lost",
+                    "contextpilot",
+                ) from error
+            self._pilot.blocking.asker.failures.note(error)
+            return Outcome(self._spliced(call, salting), Report(reason="the proxy failed; its log says why"))
+
+    async def answered(self, outcome: Outcome, usage: Usage | None, engine: str | None) -> None:
+        """As `Rewriting.answered`."""
+        failures = self._pilot.blocking.asker.failures
+        try:
+            if outcome.chain and engine is not None:
+                known = self._memory.get(outcome.chain)
+                self._memory.put(outcome.chain, Decision(None if known is None else known.order, engine))
+            if outcome.alignment is not None:
+                await self._pilot.observe(outcome.alignment, usage)
+        except Exception as error:  # noqa: BLE001  fails open: the client has its answer
+            failures.note(error)
+
+    def failed(self, outcome: Outcome) -> None:
+        """As `Rewriting.failed`."""
+        if outcome.alignment is None:
+            return
+        try:
+            pilot = self._pilot.blocking
+            if len(pilot.engines):
+                pilot.engines.failed(outcome.alignment)
+            else:
+                tell = getattr(pilot.index, "failed", None)
+                if callable(tell):
+                    tell(outcome.alignment)
+        except Exception as error:  # noqa: BLE001  fails open
+            self._pilot.blocking.asker.failures.note(error)
+
+    def _unread(self, call: Call) -> Outcome:
+        """A body that is no JSON: whoever has a salt could be read by others without it."""
+        if self.salt(call.tenant) is not None and not call.cloud:
+            raise Unusable("the body is no JSON object that could be given a cache_salt")
+        return Outcome(call.raw, Report(reason="the body is no JSON object"))
+
+    async def _rewritten(self, call: Call, body: Mapping[str, Any], salting: list[Edit]) -> Outcome:
+        asked = await self._apart(call, reading.read, call.api, body)
+        if asked is None:
+            if _names_explicit(body):
+                raise Unusable("this request has nowhere to put blocks", "contextpilot")
+            return Outcome(self._spliced(call, salting), Report(reason="nothing in it can be read"))
+        explicit = explicit_of(asked)
+        lists: frozenset[Lists] = self._settings.known_lists if call.wishes.lists is None else call.wishes.lists
+        labels: Labels = call.wishes.labels or self._settings.labels
+        fields = (call.tenant, asked.model, call.api, labels, *sorted(lists))
+        keys = await self._apart(call, chain, "proxy v1", fields, [message.value for message in asked.messages])
+        namespace = Namespace(tenant=call.tenant, model=asked.model)
+        engine = self._engine(keys)
+        if explicit is not None:
+            return await self._given(call, asked, explicit, keys, namespace, engine, salting)
+        found: Found = await self._apart(
+            call, lambda: reading.recognised(asked, lists, tool_results=self._settings.tool_results)
+        )
+        if found.nothing:
+            report = Report(reason="nothing was recognised")
+            return Outcome(self._spliced(call, salting), report, engine, chain=_last(keys), tokens=_tokens(call))
+        ordered = None
+        if found.opening is not None:
+            key = keys[found.opening.message.number - 1]
+            before = self._memory.get(key)
+            if before is not None:
+                before = replace(before, engine=engine or before.engine)
+            ordered = await self._openings.ordered(found.opening, asked, namespace, before, labels, _options(call))
+            self._memory.put(key, Decision(ordered.order, ordered.alignment.engine))
+            engine = ordered.alignment.engine or engine
+        chosen = self._pilot.settings
+        repeating = Repeating(chosen.dedup, chosen.normalise, chosen.max_text)
+        write = lambda: written(asked, found, ordered, repeating, labels=labels, hint=chosen.order_hint)  # noqa: E731
+        done: Written = await self._apart(call, write)
+        told = call.cloud if self._settings.cache_hints == "auto" else ""
+        changes = changed(asked, done, found.opening, ordered, told, chosen.salt_secret)
+        raw = self._spliced(call, [*changes, *salting])
+        alignment = None if ordered is None else self._noted(ordered.alignment, call, asked, done.texts, raw)
+        return Outcome(
+            raw,
+            _report(found, ordered, done, repeating),
+            engine,
+            alignment,
+            _last(keys),
+            _tokens(call),
+        )
+
+    async def _given(
+        self,
+        call: Call,
+        asked: Asked,
+        explicit: Explicit,
+        keys: list[bytes],
+        namespace: Namespace,
+        engine: str | None,
+        salting: list[Edit],
+    ) -> Outcome:
+        """A request that says itself what its blocks are."""
+        joined = self._attached.joined(asked, explicit, call.tenant)
+        key = _key_of(keys, opening_of(asked, joined))
+        before = self._memory.get(key)
+        if before is not None:
+            before = replace(before, engine=engine or before.engine)
+        chosen = self._pilot.settings
+        level = Dedup(chosen.dedup != "off", chosen.dedup == "blocks+chunks", chosen.normalise, chosen.max_text)
+        done = await replayed(asked, joined, self._pilot, namespace, level, before, _options(call))
+        raw = self._spliced(call, [*done.changes, *salting])
+        self._attached.keep(asked, joined, call.tenant)
+        aligned = done.alignment
+        if aligned is not None:
+            engine = aligned.engine or engine
+            aligned = replace(aligned, salt=self.salt(call.tenant))
+        if done.order is not None:
+            self._memory.put(key, Decision(done.order, engine))
+        return Outcome(raw, done.report, engine, aligned, _last(keys), _tokens(call))
+
+    def _engine(self, keys: list[bytes]) -> str | None:
+        """Where a conversation went so far."""
+        for key in reversed(keys):
+            known = self._memory.get(key)
+            if known is not None and known.engine is not None:
+                return known.engine
+        return None
+
+    def _noted(
+        self, aligned: AlignedPrompt, call: Call, asked: Asked, texts: Mapping[Path, str], raw: bytes
+    ) -> AlignedPrompt:
+        """An alignment that knows what is sent, where that is texts alone; token estimates are corrected by it."""
+        if _texts_alone(asked):
+            said = [texts.get(text.path, text.text) for message in asked.messages for text in message.texts]
+            body = reading.decoded(raw) if self._followed and asked.api == "chat" else None
+            aligned.sent.note(said, None if body is None else body["messages"])
+        return replace(aligned, salt=self.salt(call.tenant))
+
+    def _spliced(self, call: Call, changes: Sequence[Edit | Removal]) -> bytes:
+        """The body with some changes.
+
+        Raises:
+            Unusable: a key stands twice where that matters, so that nobody can say what it means.
+        """
+        if not changes:
+            return call.raw
+        try:
+            return splice(call.raw, changes)
+        except NotLocated as error:
+            raise Unusable(f"the body is ambiguous: {error}") from None
+
+    async def _apart(self, call: Call, work: Callable[..., T], *args: Any) -> T:  # noqa: ANN401
+        """The result of some work; of a large body, in a thread."""
+        if len(call.raw) < _APART:
+            return work(*args)
+        return await asyncio.to_thread(work, *args)
+
+
+def _names_explicit(body: Mapping[str, Any]) -> bool:
+    """Whether blocks are given by a field, which nothing else of the request holds."""
+    messages = body.get("messages", body.get("input"))
+    inner = messages if isinstance(messages, list) else []
+    return "contextpilot" in body or any(isinstance(one, dict) and "contextpilot" in one for one in inner)
+
+
+def _texts_alone(asked: Asked) -> bool:
+    """Whether the texts that were read are all that a prompt is made of, but for what frames them."""
+    if any(asked.body.get(name) for name in _NOT_TEXTS):
+        return False
+    for message in asked.messages:
+        content = message.value.get("content") if isinstance(message.value, dict) else message.value
+        if isinstance(content, list) and len(content) != len(message.texts):
+            return False
+    return True
+
+
+def _options(call: Call) -> RequestOptions:
+    return {} if call.wishes.order is None else {"order": call.wishes.order}
+
+
+def _key_of(keys: list[bytes], number: int | None) -> bytes:
+    """The key that the order of the first blocks is remembered by: of their message."""
+    return b"" if number is None else keys[max(number, 1) - 1]
+
+
+def _last(keys: list[bytes]) -> bytes:
+    return keys[-1] if keys else b""
+
+
+def _tokens(call: Call) -> int:
+    return len(call.raw) // _BYTES_PER_TOKEN
+
+
+def _report(found: Found, ordered: Ordered | None, done: Written, repeating: Repeating) -> Report:
+    moved = ordered is not None and ordered.order != tuple(range(len(ordered.order)))
+    return Report(
+        blocks=found.blocks,
+        changed=moved,
+        replaced=repeating.replaced,
+        left_out=repeating.left_out,
+        predicted_cached_tokens=0 if ordered is None else ordered.alignment.predicted_cached_tokens,
+        reason=ordered.reason if ordered is not None else "" if repeating.replaced else "nothing stands in it twice",
+        labels=done.labels,
+    )

@@ -1,0 +1,103 @@
+"""Writing a request: what is sent for each of its texts, once the order of its blocks is known.
+
+A text depends on the texts before it and on that order alone, so history that is sent again becomes the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .arranging import arranged, order_hint_of, with_hint
+from .finding.scanning import strings
+from .opening import Opening, Ordered
+from .reading import Found
+from .repeating import Repeating
+from .words import Asked, Group, Labels, Path, Span, Text
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The texts of a request as they are to be sent.
+
+    Args:
+        texts: that are others than they were, by path.
+        group: the opening group, as it stands in its text.
+        labels: of its blocks in prompt order, as they were before they were numbered anew; empty: they were not.
+    """
+
+    texts: dict[Path, str]
+    group: Group | None = None
+    labels: tuple[str, ...] = ()
+
+
+def written(
+    asked: Asked, found: Found, ordered: Ordered | None, repeating: Repeating, *, labels: Labels, hint: bool
+) -> Written:
+    """The texts of a request as they are to be sent.
+
+    Args:
+        asked: the request.
+        found: what was recognised in it.
+        ordered: the order of its opening group.
+        repeating: nothing was given to it yet.
+        labels: whether labels that count places stay with their blocks.
+        hint: whether a changed order is told to the model.
+    """
+    texts: dict[Path, str] = {}
+    opening = None if ordered is None else found.opening
+    group: Group | None = None
+    names: tuple[str, ...] = ()
+    for message in asked.messages:
+        for text in message.texts:
+            groups = found.groups.get(text.path, [])
+            if opening is not None and ordered is not None and text.path == opening.text.path:
+                sent, group, names = _opening(opening, groups[1:], ordered.order, repeating, labels, hint=hint)
+            else:
+                sent = repeating.take(text, text.text, *_replaceable(text, text.text, groups))
+            if sent != text.text:
+                texts[text.path] = sent
+    return Written(texts, group, names)
+
+
+def _opening(
+    opening: Opening,
+    later: Sequence[Group],
+    order: tuple[int, ...],
+    repeating: Repeating,
+    labels: Labels,
+    *,
+    hint: bool,
+) -> tuple[str, Group, tuple[str, ...]]:
+    """The text with the opening group; nothing is left out of that group, since others share it as it is."""
+    text = opening.text
+    sent, group = arranged(text.text, opening.group, order, labels)
+    moved = order != tuple(range(len(order)))
+    names: tuple[str, ...] = ()
+    if moved and labels == "renumber":
+        before = [item.label for item in opening.group.items]
+        if [item.label for item in group.items] == before:  # they were numbered anew
+            names = tuple(before[item] or "" for item in order)
+    told = order_hint_of(opening.group, order, labels) if moved and hint else None
+    if text.role == "tool":  # the group is all of it
+        sent = repeating.take(text, sent, *_replaceable(text, sent, [group]))
+        return (sent if told is None else f"{sent}\n\n{told}"), group, names
+    ahead = len(sent) - len(text.text)
+    if told is not None:
+        sent, longer = with_hint(sent, group, told)
+        ahead += longer
+    spans = [(begin + ahead, end + ahead) for one in later for begin, end in (item.body for item in one.items)]
+    return repeating.take(text, sent, spans, quoted=False), group, names
+
+
+def _replaceable(text: Text, sent: str, groups: Sequence[Group]) -> tuple[Sequence[Span] | None, bool]:
+    """Where parts of a text may be replaced, and whether that is within JSON. None: everywhere, or nowhere if a user's.
+
+    JSON stays JSON: only the insides of its strings are.
+    """
+    if text.role == "tool":
+        inside = strings(sent)
+        if inside:
+            return inside, True
+        return ([item.body for item in groups[0].items] if groups else None), False
+    return ([item.body for group in groups for item in group.items] if groups else None), False
