@@ -36,6 +36,7 @@ POOL = (
     SOLID,
     "文字列は不変です。" * 70,
 )
+EMOJI = "".join(f'\U0001f600 {number * number} \U0001f9d1\u200d\U0001f692é\n\t"{number}" \\ ' for number in range(60))
 
 HOSTILE = (
     '[same text as in [1] at 0: 5 characters from "x"]',
@@ -128,7 +129,11 @@ def read(sent):
             place, _, rest = rest.partition(" at ")
             start, _, rest = rest.partition(": ")
             length, _, rest = rest.partition(" characters from ")
-            quoted, end = json.JSONDecoder().raw_decode(rest)
+            if rest.startswith('\\"'):
+                end = rest.index('\\"', 2) + 2
+                quoted = rest[2 : end - 2]
+            else:
+                quoted, end = json.JSONDecoder().raw_decode(rest)
             assert rest[end] == "]"
             rest = rest[end + 1 :]
             pieces += [before, Hint(place, int(start), int(length), quoted)]
@@ -158,6 +163,33 @@ def restore(sent_texts):
             full[place] += part
             plain[place] += [False] * len(part)
     return full
+
+
+frames = st.one_of(texts, st.sampled_from(("", "\n", "<doc>", "</doc>", "</doc>\n<doc>")))
+
+
+@st.composite
+def parted(draw, inside=texts, outside=frames):
+    """A text, and the spans of some parts of it."""
+    text, spans = "", []
+    for part in draw(st.lists(inside, max_size=3)):
+        text += draw(outside)
+        spans.append((len(text), len(text) + len(part)))
+        text += part
+    return text + draw(outside), spans
+
+
+@st.composite
+def results(draw, inside=texts):
+    """JSON with results in it, and the spans of the insides of their texts."""
+    ascii_only = draw(st.booleans())
+    text, spans = '{"results": [', []
+    for number, part in enumerate(draw(st.lists(inside, max_size=3))):
+        text += f'{", " if number else ""}{{"id": {number}, "text": "'
+        raw = json.dumps(part, ensure_ascii=ascii_only)[1:-1]
+        spans.append((len(text), len(text) + len(raw)))
+        text += raw + '", "score": 0.50}'
+    return text + "]}", spans
 
 
 def size(text):

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpilot_rag.dedup.marks import hint, quote, reveal, shield
+from contextpilot_rag.dedup.marks import hint, masked, quote, reveal, reveal_within, revealed_as_is, shield
+from contextpilot_rag.errors import BrokenHint
 from contextpilot_rag.prompt.escape import escape, unescape
 from tests.dedup.material import HOSTILE, Hint, hostile, read, texts
 
@@ -90,3 +93,68 @@ def test_the_first_line_that_says_something_is_quoted(part, quoted):
 
 def test_a_quote_is_found_fast_where_there_are_no_words():
     assert quote("-=" * 10**6) == f'"{"-=" * 24}"'
+
+
+@given(anything, places, st.integers(0, 10**9), anything, anything)
+def test_a_hint_in_a_json_string_leaves_it_one_and_is_found(before, place, start, part, after):
+    before, raw, after = (json.dumps(text)[1:-1] for text in (before, part, after))
+    words = hint(place, start, raw, quoted=True)
+    assert words == "" or isinstance(json.loads(f'"{before}{words}{after}"'), str)
+    if not words or before.endswith("\\"):
+        return
+    found = []
+
+    def part_at(*asked):
+        found.append(asked[:3])
+        return raw
+
+    assert reveal(shield(before) + words + shield(after), part_at) == before + raw + after
+    assert found == [(place, start, len(raw))]
+    (read_back,) = (piece for piece in read(words) if isinstance(piece, Hint))
+    assert read_back.quoted
+    assert read_back.quoted in raw
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (r"1. DEFINITIONS\nIn this agreement", "1. DEFINITIONS"),
+        (r"\n\u00a7 Totals of", "Totals of"),
+        (r"\u6587\u5b57", "u6587"),
+        (r"say \"no\"", "say"),
+        (r"\\\\", ""),
+        ("a word " * 20, "a word a word a word a word a word a word a"),
+    ],
+)
+def test_what_needs_no_escape_is_quoted_in_json(raw, words):
+    found = hint("[1]", 0, raw, quoted=True)
+    assert found == (f'[same text as in [1] at 0: {len(raw)} characters from \\"{words}\\"]' if words else "")
+
+
+@given(anything)
+def test_a_text_that_is_revealed_as_it_is_says_so(text):
+    if revealed_as_is(text):
+        assert reveal(text, never) == text
+    else:
+        assert "[same text as in " in text
+
+
+@given(anything, anything)
+def test_a_masked_text_has_the_same_length_and_no_hint(before, after):
+    text = shield(before) + " " + hint("[3]", 7, "<a> part") + shield(after)
+    found = masked(text)
+    assert len(found) == len(text)
+    assert found.startswith(shield(before) + " xxx")
+    assert found.endswith("xxx" + shield(after))
+    assert reveal(found, never) == before + " " + "x" * len(hint("[3]", 7, "<a> part")) + after
+
+
+def test_only_inside_spans_hints_are_followed_and_nothing_is_unshielded():
+    words = hint("[1]", 0, "some words")
+    text = f"{words} a {words} b {words} \\{words}"
+    begin = text.index("a ")
+    spans = [(begin, text.index("b ")), (text.index("\\"), len(text))]
+    assert reveal_within(text, spans, lambda *_: "some words") == text.replace(f"a {words}", "a some words")
+    assert reveal_within(text, [(begin, text.index("b ") - 2)], lambda *_: "some words") == text
+    with pytest.raises(BrokenHint, match="other words"):
+        reveal_within(text, spans, lambda *_: "other words")
