@@ -1,4 +1,4 @@
-"""The command line: ``contextpilot-rag demo | replay | plan | serve | keys | engine``."""
+"""The command line: ``contextpilot-rag demo | replay | plan | serve | proxy | keys | engine``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from . import engine_command, keys_command, plan_command, replay_command, serve_command
+from . import engine_command, keys_command, plan_command, proxy_command, replay_command, serve_command
 from ._version import __version__
 from .errors import ContextPilotError
 from .settings import Order
@@ -77,7 +77,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     serve_command.add_arguments(service)
     service.set_defaults(run=_serve)
-    keys = commands.add_parser("keys", help="API keys of the shared index service")
+    proxy = commands.add_parser(
+        "proxy", help="an OpenAI-compatible proxy in front of an engine or a cloud, for clients that take a base URL"
+    )
+    proxy_command.add_arguments(proxy)
+    proxy.set_defaults(run=_proxy)
+    keys = commands.add_parser("keys", help="API keys of the shared index service and of the proxy")
     keys_command.add_arguments(keys)
     keys.set_defaults(run=_keys)
     engine = commands.add_parser("engine", help="can an engine's cache be followed, and what is missing?")
@@ -152,6 +157,10 @@ def _engine(options: argparse.Namespace) -> int:
 
 def _serve(options: argparse.Namespace) -> int:
     return serve_command.run(options, lambda line: print(line, flush=True))  # noqa: T201
+
+
+def _proxy(options: argparse.Namespace) -> int:
+    return proxy_command.run(options, lambda line: print(line, flush=True))  # noqa: T201
 
 
 def _demo(options: argparse.Namespace) -> int:

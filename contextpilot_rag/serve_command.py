@@ -5,16 +5,11 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import re
 from collections.abc import Callable
-from dataclasses import fields
-from inspect import cleandoc
-from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
 
-from .checking import parsed
 from .errors import ContextPilotError, MissingPackage, SettingsError
-from .service.settings import PREFIX, REPEATED, SECRETS, ServiceSettings, kinds, option_of
+from .service.settings import PREFIX, REPEATED, SECRETS, ServiceSettings, kinds
+from .setting_options import SettingOptions
 
 logger = logging.getLogger("contextpilot_rag")
 
@@ -25,6 +20,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "where it listens": ("host", "port"),
     "keys and TLS": ("keys", "tls_certificate", "tls_key"),
     "engines that it follows": ("engines", "capacity_tokens"),
+    "what it forwards": ("upstreams",),
     "what it keeps": (
         "state",
         "snapshot_seconds",
@@ -59,29 +55,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Serves one context index to all processes that share an engine. It runs as it is; of the options these matter "
         "first: --state to outlive a restart, --keys with --host for other machines, and --engine to keep in step with "
-        "an engine's cache, or else --capacity-tokens to tell it its size."
+        "an engine's cache, or else --capacity-tokens to tell it its size. With --upstream it is a proxy, too: the "
+        "CONTEXTPILOT_PROXY_* and CONTEXTPILOT_* variables that `contextpilot-rag proxy --help` tells of count here."
     )
     parser.epilog = (
         f"Each option can be given as an environment variable, too: {PREFIX}PORT for --port. "
         + " and ".join(PREFIX + name.upper() for name in sorted(SECRETS))
         + " can only be given so."
     )
-    helps = _helps()
-    defaults = {setting.name: setting.default for setting in fields(ServiceSettings)}
-    for title, names in GROUPS.items():
-        group = parser.add_argument_group(title)
-        for name in names:
-            kind = kinds()[name]
-            text = f"{helps.get(name, name)} (default: {_shown(defaults[name])})".replace("%", "%%")
-            if kind is bool:
-                group.add_argument(option_of(name), action=argparse.BooleanOptionalAction, default=None, help=text)
-            elif name in REPEATED:
-                text = f"{helps[name]}; this option is given once for each (default: none)".replace("%", "%%")
-                group.add_argument(option_of(name), dest=name, action="append", metavar="LINE", help=text)
-            elif get_origin(kind) is Literal:
-                group.add_argument(option_of(name), choices=get_args(kind), help=text)
-            else:
-                group.add_argument(option_of(name), metavar=_metavar(name, kind), help=text)
+    _options().add(parser, GROUPS)
     parser.add_argument(
         "--workers", metavar="N", default="1", help="processes; one owns the index, so only 1 can be had"
     )
@@ -113,6 +95,8 @@ def run(options: argparse.Namespace, tell: Callable[[str], None]) -> int:
 
 def _serve(settings: ServiceSettings, tell: Callable[[str], None]) -> int:
     try:
+        if settings.upstreams:
+            return _serve_beside(settings, tell)
         from .service.process import serve
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == __package__:
@@ -121,6 +105,17 @@ def _serve(settings: ServiceSettings, tell: Callable[[str], None]) -> int:
             f'the service needs the package {error.name}: pip install "contextpilot-rag[service]"'
         ) from None
     return serve(settings, tell)
+
+
+def _serve_beside(settings: ServiceSettings, tell: Callable[[str], None]) -> int:
+    """Serve and forward. How it is forwarded is set by the proxy's own variables."""
+    from .proxy.settings import ProxySettings
+    from .proxy_command import pilot_settings_from
+
+    through = ProxySettings.from_env(upstreams=settings.upstreams, log_format=settings.log_format)
+    from .proxy.beside import serve_beside
+
+    return serve_beside(settings, through, pilot_settings_from({}), tell)
 
 
 def settings_of(options: argparse.Namespace) -> ServiceSettings:
@@ -134,44 +129,9 @@ def settings_of(options: argparse.Namespace) -> ServiceSettings:
             f"--workers {options.workers}: one process owns the index; several would each know a part of what is "
             "cached. Until an index can be shared between processes there is one worker"
         )
-    given: dict[str, Any] = {}
-    for name, kind in kinds().items():
-        value = getattr(options, name, None)
-        if value is None:
-            continue
-        if isinstance(value, list):
-            value = "\n".join(value)
-        elif isinstance(value, str):
-            value = Path(value) if kind == (Path | None) else parsed(option_of(name), value, kind)
-        given[name] = value
-    return ServiceSettings.from_env(**given)
+    return ServiceSettings.from_env(**_options().given(options))
 
 
-def _helps() -> dict[str, str]:
-    """What the settings' own docstring says of each."""
-    text = cleandoc(ServiceSettings.__doc__ or "")  # newer Pythons have taken its indentation away, older ones have not
-    lines = re.findall(r"^ {4}(\w+): (.+(?:\n {8}.+)*)$", text, re.MULTILINE)
-    return {name: _as_options(re.sub(r"\s+", " ", text).rstrip(".")) for name, text in lines}
-
-
-def _as_options(text: str) -> str:
-    """A setting's meaning in the command line's words.
-
-    >>> _as_options("with ``tls_key``; None: no TLS")
-    'with --tls-key; none: no TLS'
-    """
-    return re.sub(r"``(\w+)``", lambda found: option_of(found[1]), text).replace("None:", "none:")
-
-
-def _shown(default: object) -> str:
-    if isinstance(default, bool):
-        return "yes" if default else "no"
-    return "none" if default in {None, ""} else str(default)
-
-
-def _metavar(name: str, kind: object) -> str:
-    if kind == (Path | None):
-        return "FOLDER" if name == "state" else "FILE"
-    if kind is str:
-        return "ADDRESS"
-    return "SECONDS" if name.endswith("_seconds") else "NUMBER" if name == "rate" else "N"
+def _options() -> SettingOptions:
+    metavars = {"host": "ADDRESS", "upstreams": "URL", "state": "FOLDER", "rate": "NUMBER"}
+    return SettingOptions(ServiceSettings, kinds(), REPEATED, metavars)

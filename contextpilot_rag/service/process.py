@@ -13,7 +13,7 @@ from types import FrameType
 
 from .life import assemble
 from .logs import configure
-from .server import Server
+from .server import Lived, Server
 from .settings import ServiceSettings
 
 logger = logging.getLogger("contextpilot_rag")
@@ -30,15 +30,31 @@ def serve(settings: ServiceSettings, tell: Callable[[str], None]) -> int:
     Raises:
         ContextPilotError: the service cannot be started.
     """
-    configure(settings.log_format, whole=True)
+    return serve_life(
+        lambda: assemble(settings, alone=True), settings.log_format, lambda address: say_ready(address, settings, tell)
+    )
+
+
+def serve_life(make: Callable[[], Lived], log_format: str, ready: Callable[[str], None]) -> int:
+    """Serve what has this process to itself until SIGTERM or SIGINT; the exit status.
+
+    Args:
+        make: makes what is served, once logs are in order.
+        log_format: "text" or "json".
+        ready: is given the address once requests are answered.
+
+    Raises:
+        ContextPilotError: it cannot be started.
+    """
+    configure(log_format, whole=True)
     sys.setswitchinterval(_SWITCH_SECONDS)
-    server = Server(assemble(settings, alone=True))
+    server = Server(make())
     with signals(server):
-        run(server, lambda: _say_ready(server.address, settings, tell))
+        run(server, lambda: ready(server.address))
     return 0
 
 
-def _say_ready(address: str, settings: ServiceSettings, tell: Callable[[str], None]) -> None:
+def say_ready(address: str, settings: ServiceSettings, tell: Callable[[str], None]) -> None:
     """For people on a line of its own; whoever reads JSON gets all of it in one place."""
     if settings.log_format == "json":
         logger.info("ready on %s", address, extra={"address": address})

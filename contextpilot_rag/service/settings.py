@@ -17,9 +17,7 @@ from ..settings import SERVICE_PREFIX
 
 PREFIX = SERVICE_PREFIX
 SECRETS = frozenset({"salt_secret"})
-REPEATED = {
-    "engines": "engine"
-}  # settings that are given one at a time on a command line, and what each is called there
+REPEATED = {"engines": "engine", "upstreams": "upstream"}  # given one at a time on a command line, and called so there
 
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0, le=10**9)]
@@ -42,6 +40,8 @@ class ServiceSettings:
         engines: that the index is kept in step with: an address each, with ``events=tcp://HOST:PORT`` behind it to be
             followed by its KV-cache events, and other settings of an engine, such as ``replay=`` and ``name=``. They
             are one pool, of which clients or a router choose. Several are separated by commas or line ends.
+        upstreams: where all goes that is none of the service's own operations, as for the proxy, whose other settings
+            count, too. Empty: nowhere.
         capacity_tokens: what the engine's cache holds for one namespace, in tokens; None: as engines say, or no limit.
         tenant_blocks: entries of the index, in all of a tenant's namespaces.
         tenant_namespaces: namespaces of a tenant; the one used longest ago goes.
@@ -85,6 +85,7 @@ class ServiceSettings:
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     engines: str = ""
+    upstreams: str = ""
     capacity_tokens: Positive | None = None
     tenant_blocks: Positive = 1_000_000
     tenant_namespaces: Positive = 1_000
@@ -171,4 +172,4 @@ def option_of(setting: str) -> str:
 def _shown(name: str, value: object) -> str:
     if name == "engines":  # which may have keys of their own
         return f"'{', '.join(map(repr, engines_of(str(value))))}'"
-    return repr("***" if value and name in SECRETS else value)
+    return repr("***" if value and (name in SECRETS or name == "upstreams") else value)
