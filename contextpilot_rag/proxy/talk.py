@@ -1,0 +1,176 @@
+"""Talk: a conversation that was sent already, or will be at once, and the order of the blocks that it begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ..async_pilot import AsyncContextPilot
+from ..conversation.conversation import Conversation
+from ..conversation.history import Dedup
+from ..conversation.prompt import TurnPrompt
+from ..intake import BlockLike
+from ..pilot import ContextPilot
+from ..prompt.prompt import AlignedPrompt
+from ..settings import RequestOptions
+from ..types import Namespace, OrderBudget, Rule
+from .memory import Decision
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Talk(Conversation):
+    """A conversation in which each turn counts as sent.
+
+    Args:
+        pilot: counts tokens. All else it is told.
+        namespace: whose it is.
+        dedup: what is left out.
+    """
+
+    def __init__(self, pilot: ContextPilot, namespace: Namespace, dedup: Dedup) -> None:
+        self._told = _Told(pilot)
+        super().__init__(self._told, namespace, dedup=dedup)
+
+    @property
+    def sent(self) -> list[dict[str, Any]]:
+        """The messages so far, as they are sent. They are not to be changed."""
+        return self._sent.messages
+
+    @property
+    def left_out(self) -> int:
+        """Characters that hints at parts of texts stand for, less those of the hints."""
+        return self._sent.mark.repeats[2]
+
+    @property
+    def begins(self) -> bool:
+        """Whether no label was given or named yet, so that blocks are numbered from 1."""
+        mark = self._sent.mark
+        return not mark.last_label and not mark.foreign_labels
+
+    def take_labels(self, count: int) -> None:
+        """Let the next label be another one: so many are given elsewhere."""
+        for _ in range(count):
+            self._sent.new_label()
+
+    def headed(self, prompt: AlignedPrompt) -> AlignedPrompt:
+        """A prepared prompt in the namespace of the conversations that begin like this one."""
+        return self._first(prompt)
+
+    def turn(self, prompt: AlignedPrompt) -> TurnPrompt:
+        """The next turn, in the order that its prompt has."""
+        self._told.prompt = prompt
+        turn = self.align(())
+        self._settle()
+        return turn
+
+    def took(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Another message, as it is sent."""
+        self.add(message)
+        return self._sent.messages[-1]
+
+    def _settle(self) -> None:
+        """The turn counts as sent, whatever comes next."""
+        if self._pending is not None:
+            self._turns.append(self._pending.turn)
+            self._pending = None
+
+
+class _Told:
+    """What a conversation asks of a pilot, where it was decided before."""
+
+    prompt: AlignedPrompt
+
+    def __init__(self, pilot: ContextPilot) -> None:
+        self._pilot = pilot
+
+    def prepare(
+        self,
+        blocks: Iterable[BlockLike],  # noqa: ARG002
+        question: str = "",  # noqa: ARG002
+        *,
+        namespace: Namespace | str | None = None,  # noqa: ARG002
+        key: Hashable = None,  # noqa: ARG002
+        system: str | None = None,  # noqa: ARG002
+        **_: Unpack[RequestOptions],
+    ) -> AlignedPrompt:
+        return self.prompt
+
+    def decide(self, prepared: AlignedPrompt) -> AlignedPrompt:
+        return prepared
+
+    def count_tokens(self, text: str) -> int:
+        return self._pilot.count_tokens(text)
+
+    def route(self, engine: str | None, tokens: int = 0) -> str | None:  # noqa: ARG002  whoever sends it chooses
+        return engine
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The order of the blocks that stand first.
+
+    Args:
+        shown: the prompt in that order.
+        told: the same, as the index knows it; to be observed.
+        reason: why it is this order.
+    """
+
+    shown: AlignedPrompt
+    told: AlignedPrompt
+    reason: str
+
+
+async def told(prompt: AlignedPrompt, pilot: AsyncContextPilot, remembered: Decision | None, *, new: bool) -> Told:
+    """The order of the blocks that stand first: as they were sent before, or as the index chooses it.
+
+    Whatever fails in the index, they go out: as they were sent before, or as they were retrieved.
+
+    Args:
+        prompt: of these blocks, prepared, in its namespace.
+        pilot: whose index it is.
+        remembered: what was decided when they were first sent; None: it is not known.
+        new: no answer follows, so they were never sent before.
+    """
+    asker = pilot.blocking.asker
+    order = None if remembered is None else remembered.order
+    if order is not None and sorted(order) != list(range(len(prompt.order))):
+        order = None
+    if order is None and new:
+        try:
+            chosen = await asker.adecide(prompt)
+        except Exception:  # noqa: BLE001  fails open; whoever noted it raised it
+            chosen = prompt
+        return Told(chosen, chosen, chosen.reason)
+    again = _arranged(prompt, prompt.order if order is None else order)
+    engine = None if remembered is None else remembered.engine
+    try:
+        if engine is None or len(pilot.engines) < 2:
+            again = await asker.adecide(again)
+        else:  # a conversation stays where it is: more than its blocks is cached there
+            again = replace(again, engine=engine)
+            await asker.asent(again)
+    except Exception as error:  # noqa: BLE001  fails open: it is only about what is believed cached
+        asker.failures.note(error, "sent")
+    shown = replace(prompt, order=prompt.order if order is None else order, engine=again.engine, rule=Rule.CONVERSATION)
+    reason = "what was decided is remembered no longer: as retrieved" if order is None else "as when it was first sent"
+    return Told(shown, again, reason)
+
+
+def _arranged(prompt: AlignedPrompt, order: tuple[int, ...]) -> AlignedPrompt:
+    """The same blocks, as if they had been retrieved in this order."""
+    request = replace(
+        prompt.request,
+        blocks=tuple(prompt.request.blocks[rank] for rank in order),
+        budget=OrderBudget("retrieved"),
+    )
+    return replace(
+        prompt,
+        request=request,
+        order=tuple(range(len(order))),
+        rule=Rule.CONVERSATION,
+        retrieved=tuple(prompt.retrieved[rank] for rank in order),
+        aliases=tuple(prompt.aliases[rank] for rank in order),
+    )
