@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from email.utils import formatdate
 from typing import Any
 
 from ..service import life as services
@@ -43,6 +44,7 @@ class Beside:
     """
 
     connection = BesideConnection
+    dated = False
 
     def __init__(self, service: services.Life, proxy: ProxyLife) -> None:
         self.service = service
@@ -116,8 +118,17 @@ class Fork:
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
-        app = self._service if self._claims(scope["method"], scope["raw_path"]) else self._proxy
-        await app(scope, receive, send)
+        if not self._claims(scope["method"], scope["raw_path"]):
+            await self._proxy(scope, receive, send)
+            return
+
+        async def dated(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                date = (b"date", formatdate(usegmt=True).encode())
+                message = {**message, "headers": [date, *message["headers"]]}
+            await send(message)
+
+        await self._service(scope, receive, dated)
 
     def _claims(self, method: str, path: bytes) -> bool:
         if path.startswith(UNDER):

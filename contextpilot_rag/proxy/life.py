@@ -67,6 +67,7 @@ class ProxyLife:
     """
 
     connection = PatientConnection
+    dated = False
 
     def __init__(self, parts: Parts, *, alone: bool = False) -> None:
         self.parts = parts

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from email.utils import formatdate
 from typing import Any, Protocol
 
 import msgspec
@@ -123,7 +124,12 @@ class OwnRoutes:
                 _JSON,
                 msgspec.json.encode(Refused("the proxy failed; its log says why").problem()),
             )
-        answer = [(b"content-type", media.encode()), (b"content-length", b"%d" % len(body)), *_SAFE]
+        answer = [
+            (b"date", formatdate(usegmt=True).encode()),
+            (b"content-type", media.encode()),
+            (b"content-length", b"%d" % len(body)),
+            *_SAFE,
+        ]
         answer += [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": status, "headers": answer})
         await send({"type": "http.response.body", "body": body})

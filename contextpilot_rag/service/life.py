@@ -52,6 +52,7 @@ class Life:
     """
 
     connection: type[Connection] = Connection
+    dated = True
 
     def __init__(self, hub: Hub, parts: Sequence[Part] = ()) -> None:
         self.hub = hub

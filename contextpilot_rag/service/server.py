@@ -60,6 +60,11 @@ class Lived(Protocol):
         """What makes requests of bytes."""
         ...
 
+    @property
+    def dated(self) -> bool:
+        """Answers need a Date header; those that come from elsewhere have one."""
+        ...
+
     def app(self) -> Any:  # noqa: ANN401
         """What answers them, as ASGI has it. Asked for once."""
         ...
@@ -214,7 +219,8 @@ class Server:
             self._renew_date()
 
     def _renew_date(self) -> None:
-        self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+        if self._life.dated:
+            self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
 
     def _protocol(self) -> Connection:
         return self._life.connection(self._settings, self._config, self._state, self._life.refused)
