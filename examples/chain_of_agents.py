@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
-import uuid
+import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,7 +67,8 @@ def chain(client: OpenAI, model: str, chunks: Mapping[str, str], aspects: Sequen
         aspects: one for each worker.
     """
     # Another beginning for each run: one that is compared with another must not find that one's prompts in the cache.
-    system = f"You are one of several readers of an agreement (case {uuid.uuid4().hex[:8]}). Be short and exact."
+    case = secrets.randbelow(9 * 10**8) + 10**8
+    system = f"You are one of several readers of an agreement (case {case}). Be short and exact."
     notes = "none"
     for number, aspect in enumerate(aspects, start=1):
         read = fitting(chunks, aspect)[:CHUNKS]
@@ -107,7 +108,7 @@ def main() -> None:
                 steps.append(step)
                 print(f"{step.agent:<12}{step.prompt_tokens:>14,}{step.cached_tokens:>9,}", flush=True)
         prompt, cached = (sum(getattr(step, name) for step in steps) for name in ("prompt_tokens", "cached_tokens"))
-        print(f"{'all':<12}{prompt:>14,}{cached:>9,}   {cached / prompt:.0%} cached\n\n{steps[-1].said}\n")
+        print(f"{'all':<12}{prompt:>14,}{cached:>9,}   {cached / prompt:.0%} cached\n{steps[-1].said}")
 
 
 def _asked(client: OpenAI, model: str, system: str, agent: str, user: str) -> Step:
