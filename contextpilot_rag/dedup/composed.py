@@ -24,7 +24,7 @@ _LETTERS = (
     "\u3105-\u312f\u3131-\u318e\u3220-\ua48c\uac00-\ud7a3\uf900-\ufa6d\ufb46-\ufbc2\ufe30-\ufe52\ufe76-\ufefc\uff01-\uffbe"
     "\U0001d400-\U0001d7ff\U0001f000-\U0001faff\U00020000-\U0002fa1d"
 )
-_LETTER = re.compile(f"[{_LETTERS}]")
+_LETTER, _MAY_BE_MARK = re.compile(f"[{_LETTERS}]"), re.compile(f"[^{_LETTERS}]")
 # A letter and what may be marks; the letter is taken apart into three marks at most, and each of the others into two.
 _PILE = re.compile(f"[{_LETTERS}]?[^{_LETTERS}]{{{(_MOST_MARKS - 1) // 2},}}")
 
@@ -51,7 +51,9 @@ def is_piled(text: str) -> bool:
     >>> is_piled("e" + 30 * "\u0316"), is_piled("e" + 31 * "\u0316")
     (False, True)
     """
-    return not text.isascii() and any(_is_pile(found[0]) for found in _PILE.finditer(text))
+    if text.isascii() or _MAY_BE_MARK.search(text) is None:  # as in most writing: found out much sooner
+        return False
+    return any(_is_pile(found[0]) for found in _PILE.finditer(text))
 
 
 def _pieces(text: str) -> Iterator[str]:
