@@ -107,6 +107,7 @@ class ProxyLife:
     def drain(self) -> None:
         """Refuse new requests from now on."""
         self._front.draining = True
+        self.parts.app.drain()
 
     async def stop(self) -> None:
         """Come to an end: no request is under way any more."""

@@ -13,7 +13,7 @@ import msgspec
 
 from . import exposition
 from .counts import Counts
-from .problems import Busy, Refused
+from .problems import Refused
 from .tenants import Headers
 
 logger = logging.getLogger("contextpilot_rag")
@@ -76,7 +76,7 @@ class NotThatWay(Refused):
 
 
 class OwnRoutes:
-    """An ASGI app: answers the proxy's own paths, and hands on all others until the proxy ends.
+    """An ASGI app: answers the proxy's own paths, and hands on all others.
 
     Args:
         app: answers the others.
@@ -86,7 +86,7 @@ class OwnRoutes:
         closed: metrics and upstreams are for operators.
 
     Attributes:
-        draining: nothing is handed on any more.
+        draining: the proxy ends, and is no more ready.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class OwnRoutes:
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request, as ASGI has it."""
         path = scope["raw_path"]
-        if not self.draining and not path.startswith(UNDER):
+        if not path.startswith(UNDER):
             await self._app(scope, receive, send)
             return
         headers: dict[str, str] = {}
@@ -136,8 +136,6 @@ class OwnRoutes:
 
     async def _answer(self, path: bytes, scope: Mapping[str, Any]) -> tuple[int, str, bytes]:
         """Status, type and body."""
-        if not path.startswith(UNDER):
-            raise Busy("the proxy is ending", headers={"connection": "close"})
         name = path.removeprefix(UNDER)
         if name not in {b"health", b"ready", b"metrics", b"upstreams"}:
             raise NotOurs("the proxy has /contextpilot/health, /ready, /metrics and /upstreams")

@@ -112,12 +112,6 @@ def test_every_other_path_is_handed_on(path):
     assert asked(path) == "handed on"
 
 
-def test_nothing_new_is_handed_on_once_it_ends():
-    status, body = asked(b"/v1/models", draining=True)
-    assert status == 503
-    assert json.loads(body)["error"]["type"] == "overloaded_error"
-
-
 def test_it_lives_even_where_no_upstream_does():
     dead = [Standing("a", alive=False, why="refused")]
     assert asked(b"/contextpilot/health", standing=dead)[0] == 200

@@ -1,0 +1,60 @@
+"""Clients' connections to the proxy: uploads that move are not given up, and a head does not wait for its body."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from contextpilot_rag.service import protocol
+
+from .harness import CHUNKED, Raw, chunk, told
+from .running import living
+
+
+@pytest.fixture(autouse=True)
+def no_grace(monkeypatch):
+    """Nothing is added to the seconds that are set."""
+    monkeypatch.setattr(protocol, "_GRACE_SECONDS", 0.0)
+
+
+def client_of(proxy):
+    return socket.create_connection(("127.0.0.1", proxy.port), 20)
+
+
+def test_an_upload_takes_as_long_as_it_moves():
+    pieces = 12
+    with Raw() as raw, living(upstreams=f"{raw.url} cloud=openai", body_seconds=0.2) as proxy:
+        with client_of(proxy) as client:
+            client.sendall(b"POST /v1/files HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % pieces)
+            for _ in range(pieces):
+                threading.Event().wait(0.05)
+                client.sendall(b"x")
+            assert told(client, b"\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+        assert raw.last.body == b"x" * pieces
+
+
+def test_an_answers_head_is_there_before_its_body():
+    going_on = threading.Event()
+
+    def answer(request, one):
+        one.sendall(CHUNKED)
+        going_on.wait(20)
+        return chunk(b"data: x\n\n") + b"0\r\n\r\n"
+
+    with Raw(answer) as raw, living(upstreams=f"{raw.url} cloud=openai") as proxy, client_of(proxy) as client:
+        client.sendall(b"GET /v1/x HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        head = told(client, b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ")
+        assert b"data: x" not in head
+        going_on.set()
+        assert b"data: x" in told(client, b"0\r\n\r\n")
+
+
+def test_an_upload_that_stands_still_is_given_up():
+    with Raw() as raw, living(upstreams=f"{raw.url} cloud=openai", body_seconds=0.1) as proxy:
+        with client_of(proxy) as client:
+            client.sendall(b"POST /v1/files HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5000000\r\n\r\nx")
+            assert not client.recv(1)
+        assert not any(request.complete for request in raw.received)
