@@ -41,6 +41,9 @@ _CONTROL = r"\\*[|\uff5c][^<>|\uff5c\n]{1,64}[|\uff5c]>"
 _PLAIN_FRAME, _ESCAPED_FRAME = re.compile(_FRAME), re.compile(rf"\\(?={_FRAME})")
 _PLAIN_CONTROL, _ESCAPED_CONTROL = re.compile(rf"<(?={_CONTROL})"), re.compile(rf"<\\(?={_CONTROL})")
 _UNSEEN_CHARACTER = re.compile(_UNSEEN)
+# Phrases without blanks, and what makes any text like them, fast.
+_LOWER, _NOT_ASCII = bytes(range(256)).lower(), bytes(code for code in range(256) if not 0x20 < code < 0x7F)
+_SHOWN_PHRASES = [phrase.encode().translate(_LOWER, _NOT_ASCII) for phrase in RESERVED_PHRASES]
 
 
 def escape(text: str) -> str:
@@ -74,6 +77,18 @@ def unescape(text: str) -> str:
             end = found.start()
         text = "".join([*pieces, text[end:]])
     return _ESCAPED_CONTROL.sub("<", _ESCAPED_FRAME.sub("", text))
+
+
+def forges(text: str) -> bool:
+    """Whether a line of a text begins with something that can be taken for a hint of ours.
+
+    >>> forges("order of relevance, best first: us"), forges("as given above")
+    (True, False)
+    """
+    shown = text.encode(errors="surrogatepass").translate(_LOWER, _NOT_ASCII)
+    if not any(phrase in shown for phrase in _SHOWN_PHRASES):
+        return False
+    return any(_begins_line(found) for mark in _PHRASES for found in mark.finditer(text))
 
 
 def _begins_line(found: re.Match[str]) -> bool:
