@@ -1,0 +1,106 @@
+"""Restoring: the inverse of all de-duplication, for a request of any format as it was forwarded.
+
+Nothing needs it to work: it is how a user, or a test, sees that nothing is lost.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..expand import Reader
+from .finding.find import find
+from .formats.table import FORMATS
+from .words import Api, Lists, Message, Path, Role, Span, Text
+
+
+def expand_body(api: Api, body: Mapping[str, Any], lists: frozenset[Lists] = frozenset()) -> dict[str, Any]:
+    """A request's body with every hint replaced by what it stands for. Blocks stay in the order they were sent in.
+
+    Args:
+        api: its format.
+        body: as it was forwarded, decoded. It is not changed. One that cannot be read passes as it is.
+        lists: that counted as blocks.
+
+    Raises:
+        BrokenHint: a tool's result points to nothing: messages are missing, or were changed.
+
+    >>> report = "All systems were checked and found to be in working order, as they were last week and before. "
+    >>> hint = '[same text as in message 1 at 0: 93 characters from "All systems were checked and found to be in"]'
+    >>> messages = [{"role": "user", "content": report}, {"role": "tool", "tool_call_id": "a", "content": hint}]
+    >>> expand_body("chat", {"messages": messages})["messages"][1]["content"] == report.rstrip()
+    True
+    """
+    restored = dict(body)
+    asked = FORMATS[api].read(body)
+    if asked is None:
+        return restored
+    reader = _Reader(lists)
+    own: dict[Path, Any] = {}
+    for message in asked.messages:
+        for path, text in reader.full(message).items():
+            _put(restored, path, text, own)
+    return restored
+
+
+class _Reader(Reader):
+    """Reads the texts of a request in full, one after another.
+
+    Args:
+        lists: that counted as blocks.
+    """
+
+    def __init__(self, lists: frozenset[Lists]) -> None:
+        super().__init__(within=self._bodies)
+        self._lists = lists
+
+    def full(self, message: Message) -> dict[Path, str]:
+        """The texts of the next message that are others than were sent, by path.
+
+        Raises:
+            BrokenHint: a tool's result points to nothing.
+        """
+        # Blocks that a request was given by a field stand in front of a message's first text.
+        first = next((text for text in message.texts if text.role == "user"), None)
+        found = {}
+        for text in message.texts:
+            full = self._in_full(text, may_be_ours=text is first)
+            if full != text.text:
+                found[text.path] = full
+        return found
+
+    def _in_full(self, text: Text, *, may_be_ours: bool) -> str:
+        if text.role == "assistant":
+            return text.text
+        if text.role == "tool":
+            return self._originals.add(text.place, text.text)
+        ours = self._ours(text.text) if may_be_ours else None
+        if ours is None:
+            return self._revealed(text.role, text.place, text.text)
+        self._originals.note(text.place, text.text)
+        return ours.text
+
+    def _bodies(self, role: str, text: str) -> Sequence[Span]:
+        """Where hints may stand in what a user or the system said: in blocks."""
+        said_by: Role = "user" if role == "user" else "system"
+        groups = find(Text(said_by, 1, None, text, ()), self._lists)
+        return [item.body for group in groups for item in group.items]
+
+
+def _put(body: dict[str, Any], path: Path, text: str, own: dict[Path, Any]) -> None:
+    """Put a text into a body; whatever it stands in is copied first, once.
+
+    Args:
+        body: a copy.
+        path: to the text.
+        text: to stand there.
+        own: what was copied already, by path.
+    """
+    at: Any = body
+    for depth, step in enumerate(path[:-1], start=1):
+        inner = path[:depth]
+        if inner not in own:
+            own[inner] = at[step] = copy.copy(at[step])
+        at = own[inner]
+    at[path[-1]] = text
