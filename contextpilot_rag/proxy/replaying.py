@@ -7,12 +7,14 @@ same bytes again.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+import asyncio
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
 
 from ..async_pilot import AsyncContextPilot
 from ..conversation.history import Dedup
-from ..errors import InputError, SettingsError
+from ..errors import InputError, SettingsError, TextTooLong
 from ..identity import block_key
 from ..prompt.hints import LOCATION_HINT
 from ..prompt.prompt import AlignedPrompt
@@ -26,6 +28,13 @@ from .problems import Unusable
 from .talk import Talk, Told, told
 from .words import Asked, Edit, Message, Removal, Report
 
+if TYPE_CHECKING:
+    from typing_extensions import ParamSpec
+
+    P = ParamSpec("P")
+T = TypeVar("T")
+_APART = 256 * 2**10  # characters that are worked on in a thread, so that other requests need not wait
+_BESIDES = 1024  # characters that take as long as all that a block takes besides its text
 _HINT = "[same text as in "  # as one begins; where a text of somebody's has it, a backslash stands before it
 
 
@@ -71,19 +80,41 @@ async def replayed(
     Raises:
         Unusable: blocks that cannot be; the message says which.
     """
-    prepared = {
-        number: _prepared(asked, number, given, pilot, namespace, dedup, options)
-        for number, given in explicit.given.items()
-        if given.blocks
-    }
-    replay = _Replay(asked, prepared, pilot, namespace, dedup, remembered)
+    size = sum(len(text.text) for message in asked.messages for text in message.texts)
+    size += sum(_BESIDES + len(block.text) for given in explicit.given.values() for block in given.blocks)
+    apart = asyncio.to_thread if size >= _APART else _here
+    prepared = await apart(_all_prepared, asked, explicit, pilot, namespace, dedup, options)
     try:
-        await replay.all()
-        done = replay.result(explicit)
+        replay = _Replay(asked, prepared, pilot, namespace, dedup)
+        opening = await apart(replay.begin)
+        first = None
+        if opening is not None:
+            first = await told(opening.prompt, pilot, remembered, new=opening.new)
+        done = await apart(replay.finish, first, explicit)
     except Exception as error:  # noqa: BLE001  fails open: a client's blocks are never lost
         pilot.blocking.asker.failures.note(error)
         done = _plainly(asked, prepared)
     return replace(done, changes=(*done.changes, *explicit.removals))
+
+
+async def _here(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    return work(*args, **kwargs)
+
+
+def _all_prepared(
+    asked: Asked,
+    explicit: Explicit,
+    pilot: AsyncContextPilot,
+    namespace: Namespace,
+    dedup: Dedup,
+    options: RequestOptions | None,
+) -> dict[int, AlignedPrompt]:
+    """The blocks of each message that was given any."""
+    return {
+        number: _prepared(asked, number, given, pilot, namespace, dedup, options)
+        for number, given in explicit.given.items()
+        if given.blocks
+    }
 
 
 def _prepared(
@@ -101,7 +132,7 @@ def _prepared(
         Unusable: they cannot be.
     """
     question = "" if number == SYSTEM else question_of(asked.messages[number - 1])
-    chosen: RequestOptions = {**(options or {}), **given.options, "echo": 0}
+    chosen: RequestOptions = {**(options or {}), **given.options}  # echo is not used in conversations
     try:
         for block in given.blocks:
             dedup.checked("a block", block.text)
@@ -119,8 +150,16 @@ def _plainly(asked: Asked, prepared: Mapping[int, AlignedPrompt]) -> Replayed:
     return Replayed(tuple(changes), report=Report(blocks=count, reason="the proxy failed; its log says why"))
 
 
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """The blocks that stand first, before their order is decided."""
+
+    prompt: AlignedPrompt
+    new: bool
+
+
 class _Replay:
-    """The messages of a request, one after another."""
+    """The messages of a request: those before its first blocks, and the rest once the order of these is decided."""
 
     def __init__(
         self,
@@ -129,112 +168,125 @@ class _Replay:
         pilot: AsyncContextPilot,
         namespace: Namespace,
         dedup: Dedup,
-        remembered: Decision | None,
     ) -> None:
         self._asked = asked
         self._prepared = prepared
-        self._pilot = pilot
-        self._remembered = remembered
         self._talk = Talk(pilot.blocking, namespace, dedup)
-        instructed = [number for number in prepared if number == SYSTEM or self._message(number).role == "system"]
-        self._next = 0  # label in system messages; those that follow in the conversation begin behind all of these
+        # A system prompt that is to be added is none of the request's messages; it stands before them.
+        self._messages: list[Message | None] = [*([None] if SYSTEM in prepared else []), *asked.messages]
+        self._at = 0
+        instructed = [number for number in prepared if number == SYSTEM or asked.messages[number - 1].role == "system"]
+        self._next = 0  # label in system messages; those of user messages begin behind all of these
         self._talk.take_labels(sum(len(prepared[number].order) for number in instructed))
-        self._first: Told | None = None
-        self._opened = False  # blocks, or what makes the rest one conversation's alone, stand in the prompt
         self._last: AlignedPrompt | None = None
+        self._numbers: dict[int, int] = {}  # of the last message with blocks: labels, and ranks
         self._changes: list[Edit | Removal] = []
         self._ids: dict[int, Hashable] = {}
-        self._numbers: dict[int, int] = {}  # of the last message with blocks: labels, and ranks
         self._hints = self._left_out = 0
 
-    async def all(self) -> None:
-        """Replay them."""
-        if SYSTEM in self._prepared:
-            await self._instruct(SYSTEM, None, self._prepared[SYSTEM])
-        for message in self._asked.messages:
-            prompt = self._prepared.get(message.number)
-            if prompt is None:
+    def begin(self) -> _Opening | None:
+        """All up to the first blocks. None: their order is not to be decided: what stands before is nobody else's."""
+        while self._at < len(self._messages):
+            message = self._messages[self._at]
+            prompt = self._prepared.get(_number(message))
+            if prompt is None and message is not None:
                 self._add(message)
-            elif message.role == "system":
-                await self._instruct(message.number, message, prompt)
-            else:
-                await self._turn(message, prompt)
-            self._opened = self._opened or message.role == "user"
+                self._at += 1
+                if message.role == "user":
+                    return None
+                continue
+            if prompt is None or not (_instructs(message) or self._talk.begins):
+                return None
+            rest = self._asked.messages[_number(message) :]
+            return _Opening(self._headed(message, prompt), all(one.role != "assistant" for one in rest))
+        return None
 
-    def result(self, explicit: Explicit) -> Replayed:
-        """What came of it."""
-        first, last = self._first, self._last
+    def finish(self, first: Told | None, explicit: Explicit) -> Replayed:
+        """The rest of the messages.
+
+        Args:
+            first: the order of the first blocks.
+            explicit: which blocks the messages were given.
+        """
+        ordered = first
+        for message in self._messages[self._at :]:
+            prompt = self._prepared.get(_number(message))
+            if prompt is not None:
+                prompt = replace(prompt, rule=Rule.CONVERSATION) if ordered is None else ordered.shown
+                ordered = None
+                if message is None or message.role == "system":
+                    self._instruct(message, prompt)
+                else:
+                    self._turn(message, prompt)
+            elif message is not None:
+                self._add(message)
         report = Report(
             blocks=sum(len(prompt.order) for prompt in self._prepared.values()),
             replaced=self._hints,
             left_out=self._left_out + self._talk.left_out,
-            reason="no blocks were given" if last is None else last.reason,
+            reason="no blocks were given" if self._last is None else self._last.reason,
             labels=self._named(explicit),
         )
         labels = {**self._talk.labels, **self._ids}
         if first is None:
-            return Replayed(tuple(self._changes), last, None, report, labels)
-        predicted = first.told.predicted_cached_tokens
-        report = replace(report, changed=first.shown.changed, predicted_cached_tokens=predicted, reason=first.reason)
+            return Replayed(tuple(self._changes), self._last, None, report, labels)
+        report = replace(
+            report,
+            changed=first.shown.changed,
+            predicted_cached_tokens=first.told.predicted_cached_tokens,
+            reason=first.reason,
+        )
         return Replayed(tuple(self._changes), first.told, first.shown.order, report, labels)
 
-    def _message(self, number: int) -> Message:
-        return self._asked.messages[number - 1]
+    def _headed(self, message: Message | None, prompt: AlignedPrompt) -> AlignedPrompt:
+        """A prompt in the namespace of those that begin like this one."""
+        if not _instructs(message):
+            return self._talk.headed(prompt)
+        before = [*self._talk.sent, *([] if message is None else [neutral(message)])]
+        head = block_key(repr(before)).hex() if before else ""
+        space = replace(prompt.request.namespace, head=head)
+        return replace(prompt, request=replace(prompt.request, namespace=space))
 
     def _add(self, message: Message) -> None:
         """A message without blocks."""
-        sent = self._talk.took(neutral(message))
+        try:
+            sent = self._talk.took(neutral(message))
+        except TextTooLong:  # a tool's result: it passes, and nothing is looked for in it
+            self._talk.took({"role": message.role, "content": None})
+            return
         if message.role == "tool":
             edits = rewritten(message, sent)
             self._changes += edits
             self._hints += sum(_hints(edit.value) for edit in edits)
 
-    async def _turn(self, message: Message, prompt: AlignedPrompt) -> None:
+    def _turn(self, message: Message, prompt: AlignedPrompt) -> None:
         """A user message with blocks."""
-        ready = replace(prompt, rule=Rule.CONVERSATION)
-        if not self._opened and self._talk.begins:
-            self._first = await self._decided(self._talk.headed(prompt), message.number)
-            ready = self._first.shown
-        turn = self._talk.turn(ready)
-        documents = turn.content.removesuffix(prompt.question).removesuffix("\n\n")
+        said = self._talk.turn(prompt)
+        documents = said.content.removesuffix(prompt.question).removesuffix("\n\n")
         self._changes += placed(self._asked, message.number, documents)
         self._hints += _hints(documents)
-        texts = {number: turn.retrieved[rank].text for number, rank in zip(turn.numbers, turn.order, strict=True)}
-        shorter = [len(texts[number]) - len(LOCATION_HINT) for number in turn.again]
-        self._hints += sum(gain > 0 for gain in shorter)
-        self._left_out += sum(gain for gain in shorter if gain > 0)
-        self._last, self._opened = turn, True
-        self._numbers = dict(zip(turn.numbers, turn.order, strict=True))
+        for number, block in zip(said.numbers, prompt.blocks, strict=True):
+            if number in said.again and len(block.text) > len(LOCATION_HINT):
+                self._hints += 1
+                self._left_out += len(block.text) - len(LOCATION_HINT)
+        self._numbers = dict(zip(said.numbers, prompt.order, strict=True))
+        self._last = prompt
 
-    async def _instruct(self, number: int, message: Message | None, prompt: AlignedPrompt) -> None:
+    def _instruct(self, message: Message | None, prompt: AlignedPrompt) -> None:
         """A system prompt with blocks. They stand in full: hints at labels are for user messages."""
-        shown = replace(prompt, rule=Rule.CONVERSATION)
-        if not self._opened:
-            before = [*self._talk.sent, *([] if message is None else [neutral(message)])]
-            space = prompt.request.namespace
-            if before:
-                space = replace(space, head=block_key(repr(before)).hex())
-            headed = replace(prompt, request=replace(prompt.request, namespace=space))
-            self._first = await self._decided(headed, number)
-            shown = self._first.shown
-        numbers = range(self._next + 1, self._next + 1 + len(shown.order))
+        numbers = range(self._next + 1, self._next + 1 + len(prompt.order))
         self._next = numbers[-1]
-        blocks = [render_block(label, block.text) for label, block in zip(numbers, shown.blocks, strict=True)]
-        documents = joined(render_documents(blocks), shown.order_hint or "")
-        edits = placed(self._asked, number, documents)
+        blocks = [render_block(label, block.text) for label, block in zip(numbers, prompt.blocks, strict=True)]
+        documents = joined(render_documents(blocks), prompt.order_hint or "")
+        edits = placed(self._asked, _number(message), documents)
         self._changes += edits
         if message is None or not message.texts:
             self._talk.took({"role": "system", "content": documents})
         else:
             self._talk.took(neutral(message, {edit.path: edit.value for edit in edits}))
-        self._numbers = dict(zip(numbers, shown.order, strict=True))
-        self._ids.update((label, shown.aliases[rank][0]) for label, rank in self._numbers.items())
-        self._last, self._opened = shown, True
-
-    async def _decided(self, headed: AlignedPrompt, number: int) -> Told:
-        """The order of the blocks that stand first."""
-        new = all(message.role != "assistant" for message in self._asked.messages[number:])
-        return await told(headed, self._pilot, self._remembered, new=new)
+        self._numbers = dict(zip(numbers, prompt.order, strict=True))
+        self._ids.update((label, prompt.aliases[rank][0]) for label, rank in self._numbers.items())
+        self._last = prompt
 
     def _named(self, explicit: Explicit) -> tuple[str, ...]:
         """For each label of the last message with blocks, the place that its block was given at, from 1."""
@@ -249,6 +301,14 @@ class _Replay:
         if all(label == place for label, place in named.items()):
             return ()
         return tuple(f"{label}={place}" for label, place in named.items())
+
+
+def _number(message: Message | None) -> int:
+    return SYSTEM if message is None else message.number
+
+
+def _instructs(message: Message | None) -> bool:
+    return message is None or message.role == "system"
 
 
 def _hints(sent: str) -> int:

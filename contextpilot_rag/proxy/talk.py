@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..async_pilot import AsyncContextPilot
 from ..conversation.conversation import Conversation
 from ..conversation.history import Dedup
-from ..conversation.prompt import TurnPrompt
-from ..intake import BlockLike
 from ..pilot import ContextPilot
 from ..prompt.prompt import AlignedPrompt
-from ..settings import RequestOptions
 from ..types import Namespace, OrderBudget, Rule
 from .memory import Decision
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 class Talk(Conversation):
     """A conversation in which each turn counts as sent.
 
     Args:
-        pilot: counts tokens. All else it is told.
+        pilot: is not asked for orders; see `told`.
         namespace: whose it is.
         dedup: what is left out.
     """
 
     def __init__(self, pilot: ContextPilot, namespace: Namespace, dedup: Dedup) -> None:
-        self._told = _Told(pilot)
-        super().__init__(self._told, namespace, dedup=dedup)
+        super().__init__(_Undecided(pilot), namespace, dedup=dedup)
 
     @property
     def sent(self) -> list[dict[str, Any]]:
@@ -59,52 +51,49 @@ class Talk(Conversation):
         """A prepared prompt in the namespace of the conversations that begin like this one."""
         return self._first(prompt)
 
-    def turn(self, prompt: AlignedPrompt) -> TurnPrompt:
-        """The next turn, in the order that its prompt has."""
-        self._told.prompt = prompt
-        turn = self.align(())
-        self._settle()
-        return turn
+    def turn(self, prompt: AlignedPrompt) -> Said:
+        """The next turn, in the order that its prompt has. As `align`, without copies of all that stands before it."""
+        standing = self._sent.standing if self._dedup.blocks else {}
+        numbers = tuple(self._number(block.text) for block in prompt.blocks)
+        again = frozenset(number for number in numbers if number in standing)
+        turn = self._turn(prompt, list(numbers), standing)
+        content = self._sent.turn(turn)["content"]
+        self._turns.append(turn)
+        self._ids.update(zip(numbers, (prompt.aliases[rank][0] for rank in prompt.order), strict=True))
+        return Said(content, numbers, again)
 
     def took(self, message: dict[str, Any]) -> dict[str, Any]:
         """Another message, as it is sent."""
         self.add(message)
         return self._sent.messages[-1]
 
-    def _settle(self) -> None:
-        """The turn counts as sent, whatever comes next."""
-        if self._pending is not None:
-            self._turns.append(self._pending.turn)
-            self._pending = None
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A user message with blocks, as it is sent.
+
+    Args:
+        content: of the message.
+        numbers: the label of each block, in prompt order.
+        again: those of them that were given before.
+    """
+
+    content: str
+    numbers: tuple[int, ...]
+    again: frozenset[int]
 
 
-class _Told:
-    """What a conversation asks of a pilot, where it was decided before."""
-
-    prompt: AlignedPrompt
+class _Undecided:
+    """What a `Conversation` asks of a pilot, which is asked nothing here: `told` says what the order is."""
 
     def __init__(self, pilot: ContextPilot) -> None:
-        self._pilot = pilot
-
-    def prepare(
-        self,
-        blocks: Iterable[BlockLike],  # noqa: ARG002
-        question: str = "",  # noqa: ARG002
-        *,
-        namespace: Namespace | str | None = None,  # noqa: ARG002
-        key: Hashable = None,  # noqa: ARG002
-        system: str | None = None,  # noqa: ARG002
-        **_: Unpack[RequestOptions],
-    ) -> AlignedPrompt:
-        return self.prompt
+        self.prepare = pilot.prepare
+        self.count_tokens = pilot.count_tokens
 
     def decide(self, prepared: AlignedPrompt) -> AlignedPrompt:
         return prepared
 
-    def count_tokens(self, text: str) -> int:
-        return self._pilot.count_tokens(text)
-
-    def route(self, engine: str | None, tokens: int = 0) -> str | None:  # noqa: ARG002  whoever sends it chooses
+    def route(self, engine: str | None, tokens: int = 0) -> str | None:  # noqa: ARG002
         return engine
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpilot_rag import AsyncContextPilot, Block
+from contextpilot_rag import AsyncContextPilot
 from contextpilot_rag.conversation import Dedup
 from contextpilot_rag.dedup.units import normal
 from contextpilot_rag.expand import expand
@@ -16,10 +17,12 @@ from contextpilot_rag.index.local import LocalIndex
 from contextpilot_rag.prompt.escape import escape
 from contextpilot_rag.proxy import replaying
 from contextpilot_rag.proxy.memory import Decision
+from contextpilot_rag.proxy.placing import neutral
 from contextpilot_rag.proxy.problems import Unusable
+from contextpilot_rag.proxy.words import Api
 from tests.conversation.talks import block_texts, questions
 from tests.dedup.material import SENTENCES, TABLE
-from tests.proxy.explicitly import ALL, BLOCKS, Proxied, user
+from tests.proxy.explicitly import ALL, BLOCKS, Proxied, read, user
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 SLICES = "Slices count from zero, and end before the place that they name."
@@ -136,6 +139,28 @@ def test_blocks_stand_within_the_first_text_of_a_list_of_parts():
     content = Proxied().send({"messages": [message]})["messages"][0]["content"]
     assert content[1] == {"type": "text", "text": f"<documents>\n[1] {SLICES}\n</documents>\n\nWhat is it?", "x": 1}
     assert [content[0], content[2]] == [image, parts[2]]
+
+
+def test_what_stands_in_a_list_of_parts_can_be_pointed_at_and_restored():
+    parts = [{"type": "image_url", "image_url": {"url": "data:"}}, {"type": "text", "text": "What is it? [2]"}]
+    messages = [{**user("", SLICES), "content": parts}, answer(), user("r", STEPS, SLICES)]
+    sent = Proxied(BLOCKS).send({"messages": messages})["messages"]
+    assert sent[2]["content"] == f"<documents>\n[3] {STEPS}\n\n[1] (given above)\n</documents>\n\nr"
+    assert f"[1] {SLICES}" in expand(sent)[2]["content"]
+
+
+def test_a_result_that_is_too_long_passes_and_the_rest_is_as_ever():
+    messages = [user("q", SLICES), answer(), {"role": "tool", "content": SENTENCES}, user("r", SLICES)]
+    sent = Proxied(Dedup(chunks=True, max_text=100)).send({"messages": messages})["messages"]
+    assert sent[2]["content"] == SENTENCES
+    assert "(given above)" in sent[3]["content"]
+
+
+def test_a_large_request_is_worked_on_elsewhere_and_becomes_the_same(monkeypatch):
+    messages = [SYSTEM, user("q", SLICES, STEPS), answer(), user("r", SETS, SLICES)]
+    sent = Proxied().send({"messages": messages})
+    monkeypatch.setattr(replaying, "_APART", 0)
+    assert Proxied().send({"messages": messages}) == sent
 
 
 @pytest.mark.parametrize("api", ["chat", "messages", "responses"])
@@ -271,16 +296,41 @@ _turns = st.lists(
 )
 
 
-def _requests(turns):
+def _chat_call(result: str) -> list[dict[str, Any]]:
+    return [{"role": "assistant", "content": None}, {"role": "tool", "tool_call_id": "a", "content": result}]
+
+
+def _responses_call(result: str) -> list[dict[str, Any]]:
+    return [
+        {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "a", "output": result},
+    ]
+
+
+def _messages_call(result: str) -> list[dict[str, Any]]:
+    call = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+    texts = [{"type": "text", "text": "Found:"}, {"type": "text", "text": result}]
+    given = [{"type": "tool_result", "tool_use_id": "a", "content": content} for content in (texts, result)]
+    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": given}]
+
+
+FORMATS_OF: dict[Api, tuple[str, str, Any]] = {
+    "chat": ("messages", "", _chat_call),
+    "responses": ("input", "instructions", _responses_call),
+    "messages": ("messages", "system", _messages_call),
+}
+
+
+def _requests(turns, api: Api):
     """The bodies of a conversation's requests, each with all that came before."""
-    messages: list[dict[str, Any]] = [SYSTEM]
+    name, system, call = FORMATS_OF[api]
+    messages: list[dict[str, Any]] = [] if system else [SYSTEM]
     for number, (texts, question, results, named) in enumerate(turns):
         blocks = [{"id": f"{number}-{place}", "text": text} if named else text for place, text in enumerate(texts)]
         messages.append(user(question, *blocks))
-        yield list(messages)
-        for result in results:
-            messages += [{"role": "assistant", "content": None}, {"role": "tool", "content": result}]
-            yield list(messages)
+        for result in [None, *results]:
+            messages += [] if result is None else call(result)
+            yield {name: list(messages), **({system: "Be brief."} if system else {})}
         messages.append(answer(f"See [{number}]."))
 
 
@@ -294,33 +344,41 @@ def _plain(value: Any) -> bool:
     return "\\ud" not in repr(value)
 
 
-@given(_turns.filter(_plain), st.sampled_from([Dedup(False), BLOCKS, ALL, Dedup(chunks=True, normalise=False)]))
-def test_nothing_is_lost_and_what_was_sent_stays(turns, dedup):
+@given(
+    _turns.filter(_plain),
+    st.sampled_from([Dedup(False), BLOCKS, ALL, Dedup(chunks=True, normalise=False)]),
+    st.sampled_from(list(FORMATS_OF)),
+)
+def test_nothing_is_lost_and_what_was_sent_stays(turns, dedup, api):
     proxied = Proxied(dedup, AsyncContextPilot(min_gain=0, order="throughput", normalise=dedup.normalise))
+    name = FORMATS_OF[api][0]
     before: list[dict[str, Any]] = []
-    for messages in _requests(turns):
-        sent = proxied.send({"messages": messages})["messages"]
-        assert sent[: len(before)] == before
-        before = sent
-        for own, now, full in zip(messages, sent, expand(sent), strict=True):
-            if own["role"] == "tool":
-                assert _same(full["content"], own["content"], dedup)
-            elif own["role"] != "user":
-                assert now == own
+    for body in _requests(turns, api):
+        sent = proxied.send(body, api)
+        assert sent[name][: len(before)] == before
+        before = sent[name]
+        messages = read(sent, api).messages
+        full = expand([neutral(message) for message in messages])
+        for own, now, whole in zip(read(body, api).messages, messages, full, strict=True):
+            texts = [text.text for text in now.texts]
+            if own.role == "tool":
+                assert all(map(partial(_same, dedup), _texts(whole), [text.text for text in own.texts]))
+            elif own.role == "user" and own.value["contextpilot"]["blocks"]:
+                assert texts[0].endswith(own.texts[0].text)
+                _stands_in(whole["content"], own.value["contextpilot"]["blocks"])
             else:
-                assert now["content"].endswith(own["content"])
-                if own["contextpilot"]["blocks"]:
-                    _stands_in(full["content"], own)
-                else:
-                    assert now["content"] == own["content"]
+                assert texts == [text.text for text in own.texts]
 
 
-def _same(one: str, other: str, dedup: Dedup) -> bool:
+def _texts(message: dict[str, Any]) -> list[str]:
+    content = message["content"]
+    return [content] if isinstance(content, str) else [part["text"] for part in content]
+
+
+def _same(dedup: Dedup, one: str, other: str) -> bool:
     return normal(one) == normal(other) if dedup.normalise else one == other
 
 
-def _stands_in(full: str, own: dict[str, Any]) -> None:
-    blocks = own["contextpilot"]["blocks"]
-    texts = [block if isinstance(block, str) else Block(**block).text for block in blocks]
-    for text in texts:
+def _stands_in(full: str, blocks: list[Any]) -> None:
+    for text in [block if isinstance(block, str) else block["text"] for block in blocks]:
         assert text in full or normal(text) in normal(full) or normal(escape(text)) in normal(full)
