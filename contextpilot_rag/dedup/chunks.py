@@ -221,14 +221,14 @@ class Repeats:
         """These units as a run, if they stand before as all of something, too; else they are remembered as such."""
         stop = end
         begin, end, known = self._whole(new, number, begin, end)
-        source, start = self._texts[known >> _BITS], known & _MASK
-        if source is new and start == begin:
+        source, start, length = self._texts[known >> _BITS], known & _MASK, end - begin
+        if (source is new and start == begin) or source.place in self.ambiguous:
             return None
-        if source.keys[start : start + end - begin] != new.keys[begin:end] or source.place in self.ambiguous:
-            return None  # the first: hashes were equal by chance
+        if start + length > len(source.keys) or source.keys[start : start + length - 1] != new.keys[begin : end - 1]:
+            return None  # hashes were equal by chance
         if begin > full_from and new.text[new.starts[begin] - 1] == "\\":
             return None
-        return self._checked(new, begin, (source, start, end - begin), stop, quoted=quoted)
+        return self._checked(new, begin, (source, start, length), stop, quoted=quoted)
 
     def _whole(self, new: Row, number: int, begin: int, end: int) -> tuple[int, int, int]:
         """These units without blank ones around them, and where the same stand first as a whole."""
@@ -237,7 +237,10 @@ class Repeats:
         while begin < end and not new.unit(end - 1).strip(" \t\r\n"):
             end -= 1
         here = number << _BITS | begin
-        return begin, end, self._wholes.setdefault(hash(tuple(new.keys[begin:end])), here) if begin < end else here
+        if begin == end:
+            return begin, end, here
+        last = hash(new.unit(end - 1).rstrip("\r\n")) if self._exact else new.keys[end - 1]  # with or without its end
+        return begin, end, self._wholes.setdefault(hash((*new.keys[begin : end - 1], last)), here)
 
     def _run(self, new: Row, at: int, stop: int, *, quoted: bool) -> _Run | None:
         """The run that can be replaced here."""
