@@ -53,3 +53,10 @@ def test_lists_are_only_found_where_they_are_asked_for():
 def test_numbers_below_headers_are_of_the_documents():
     text = "Document 1:\n[1] a\n[2] b\n\nDocument 2:\n[1] c\n[2] d\n\nWhy?"
     assert [group.form for group in find(text_of("user", text), frozenset(["numbered", "headed"]))] == ["headed"]
+
+
+def test_numbers_beside_headers_are_found_too():
+    text = "1. a\n2. b\n\nDocument 1:\n1. c\n2. d\n\nDocument 2:\n1. e\n2. f\n\n1. g\n2. h\n"
+    groups = find(text_of("user", text), frozenset(["numbered", "headed"]))
+    assert [group.form for group in groups] == ["numbered", "headed", "numbered"]
+    assert [text[slice(*group.items[0].body)] for group in groups] == ["a", "1. c\n2. d", "g"]

@@ -102,8 +102,11 @@ def test_bodies_may_hold_code_and_pages():
     ]
 
 
-def test_what_stands_behind_a_fence_is_found():
-    text = "```\ncode\n```\n<docs>\n<doc>a</doc>\n<doc>b</doc>\n</docs>"
+@pytest.mark.parametrize(
+    "before", ["```\ncode\n```\n", "```code```\n", "~~~py\n```\n~~~~\n", "a ``` b\n", "> ```\n> ```\n"]
+)
+def test_what_stands_behind_a_fence_is_found(before):
+    text = before + "<docs>\n<doc>a</doc>\n<doc>b</doc>\n</docs>"
     assert bodies_of(text, one(text)) == ["a", "b"]
 
 
@@ -163,6 +166,24 @@ def test_labels_are_positional_if_they_count_in_order(labels, positional):
 def test_text_around_all_items_and_the_same_between_them_is_kept():
     text = "<docs>\nThese were found:\n<doc>a</doc>\nnext\n<doc>b</doc>\nnext\n<doc>c</doc>\nThat is all.\n</docs>"
     assert bodies_of(text, one(text)) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "around", ["{}", "<context>\n{}\n</context>", "  <user>Me</user>\n{}", "Read:\n{}", "<DOCS> are below:\n\n{}"]
+)
+def test_a_wrapper_may_be_indented_and_stand_below_others(around):
+    indent = "" if "user" in around else "  "
+    text = around.format(
+        f"{indent}<documents>\n  <document>a</document>\n  <document>b</document>\n{indent}</documents>"
+    )
+    assert bodies_of(text, one(text)) == ["a", "b"]
+
+
+def test_bodies_in_braces_are_text_unless_they_are_variables():
+    text = '<docs>\n<doc>{"a": 1}</doc>\n<doc>{}</doc>\n<doc>$5</doc>\n</docs>'
+    assert bodies_of(text, one(text)) == ['{"a": 1}', "{}", "$5"]
+    for name in ("{a}", "{a.text}", "{a[0]}", "{{ a }}", "{% a %}", "$a", "${a}", "%s", "%(a)s"):
+        assert wrappers(f"<docs>\n<doc>\n{name}\n</doc>\n<doc>b</doc>\n</docs>", whole=False) == []
 
 
 HOSTILE = {

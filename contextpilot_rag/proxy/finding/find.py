@@ -37,9 +37,16 @@ def find(text: Text, lists: frozenset[Lists] = frozenset(), *, tool_results: boo
 
 
 def _beside(found: Iterable[Group], more: Iterable[Group]) -> list[Group]:
-    """Those that overlap none of the others."""
-    taken = [group.span for group in found]
-    return [group for group in more if all(group.span[1] <= begin or end <= group.span[0] for begin, end in taken)]
+    """Those of the second that overlap none of the first. Both are in order."""
+    beside = []
+    taken = iter(found)
+    other = next(taken, None)
+    for group in more:
+        while other is not None and other.span[1] <= group.span[0]:
+            other = next(taken, None)
+        if other is None or group.span[1] <= other.span[0]:
+            beside.append(group)
+    return beside
 
 
 def _span(group: Group) -> tuple[int, int]:

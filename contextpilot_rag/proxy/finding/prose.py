@@ -72,7 +72,16 @@ def is_ours(text: str) -> bool:
 def _fences(text: str) -> list[tuple[int, str]]:
     if "```" not in text and "~~~" not in text:
         return []
-    return [(mark.start(), mark[0]) for mark in _FENCE.finditer(text) if begins_line(text, mark.start(), " \t>")]
+    return [
+        (mark.start(), mark[0])
+        for mark in _FENCE.finditer(text)
+        if begins_line(text, mark.start(), " \t>") and not (mark[0][0] == "`" and "`" in _line_from(text, mark.end()))
+    ]
+
+
+def _line_from(text: str, place: int) -> str:
+    end = text.find("\n", place)
+    return text[place:] if end < 0 else text[place:end]
 
 
 def _files(text: str) -> list[tuple[int, str]]:
