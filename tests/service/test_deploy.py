@@ -16,6 +16,9 @@ from pathlib import Path
 import pytest
 
 from contextpilot_rag.engines.events import EventCounts
+from contextpilot_rag.proxy.settings import PREFIX as PROXY_PREFIX
+from contextpilot_rag.proxy.settings import ProxySettings
+from contextpilot_rag.proxy.settings import kinds as proxy_kinds
 from contextpilot_rag.remote import wire
 from contextpilot_rag.service import exposition
 from contextpilot_rag.service.engine_watch import FollowedEngine, FollowedFigures
@@ -158,11 +161,12 @@ def test_the_unit_runs_the_command_safely(tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
-def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path):
-    text = (DEPLOY / "contextpilot-rag.service").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["contextpilot-rag.service", "contextpilot-rag-proxy.service"])
+def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path, name):
+    text = (DEPLOY / name).read_text(encoding="utf-8")
     here = text.replace("/opt/contextpilot-rag/bin/contextpilot-rag", "/bin/sh")
     for unit, right in ((here, True), (here.replace("ProtectHome=yes", "ProtectHome=perhaps"), False)):
-        path = tmp_path / "contextpilot-rag.service"
+        path = tmp_path / name
         path.write_text(unit, encoding="utf-8")
         result = subprocess.run(
             ["systemd-analyze", "verify", "--man=no", str(path)],
@@ -171,8 +175,39 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path):
             timeout=60,
             check=False,
         )
-        said = [line for line in result.stderr.splitlines() if "contextpilot-rag.service" in line]
+        said = [line for line in result.stderr.splitlines() if name in line]
         assert (said == []) is right, said
+
+
+def test_the_proxys_unit_runs_the_command_as_safely():
+    units = [(DEPLOY / f"contextpilot-rag{name}.service").read_text(encoding="utf-8") for name in ("-proxy", "")]
+    proxy, service = (sections(unit)["Service"] for unit in units)
+    assert shlex.split(proxy["ExecStart"])[0] == shlex.split(service["ExecStart"])[0]
+    assert shlex.split(proxy["ExecStart"])[1:] == ["proxy"]
+    assert not proxy["EnvironmentFile"].startswith("-"), "without an upstream it cannot start"
+    assert int(proxy["TimeoutStopSec"]) > ProxySettings().drain_seconds
+    assert int(proxy["LimitNOFILE"]) > 2 * ProxySettings().max_connections + ProxySettings().upstream_connections
+    protections = {name: value for name, value in service.items() if value == "yes" or "Protect" in name}
+    assert len(protections) > 10
+    assert protections.items() <= dict(proxy.items()).items()
+
+
+def test_the_compose_file_runs_a_proxy_that_this_machine_alone_reaches():
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    (service,) = yaml.safe_load((DEPLOY / "compose.yml").read_text(encoding="utf-8"))["services"].values()
+    assert service["command"] == ["contextpilot-rag", "proxy"]
+    assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).exists()
+    given = {
+        name: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value) for name, value in service["environment"].items() if value
+    }
+    assert all(name.startswith(PROXY_PREFIX) for name in given)
+    assert {name.removeprefix(PROXY_PREFIX).lower() for name in given} <= set(proxy_kinds())
+    settings = ProxySettings.from_env(given)
+    assert settings.engines
+    assert settings.open
+    assert service["ports"] == [f"127.0.0.1:{settings.port}:{settings.port}"]
+    assert f":{settings.port}/contextpilot/health" in service["healthcheck"]["test"][-1]
+    assert int(service["stop_grace_period"].removesuffix("s")) > settings.drain_seconds
 
 
 def instructions(text):
@@ -240,3 +275,5 @@ def test_the_readme_names_every_file():
             assert f"`{path.name}`" in readme
     for variable in re.findall(rf"{PREFIX}(\w+)", readme):
         assert variable.lower() in kinds()
+    for variable in re.findall(rf"{PROXY_PREFIX}(\w+)", readme):
+        assert variable.lower() in proxy_kinds()
