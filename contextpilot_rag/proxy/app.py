@@ -74,6 +74,7 @@ class _Course:
         became: what became of it, in a word.
         status: of its answer.
         learnt: the other half hears of its answer.
+        unread: more of its body is on its way.
     """
 
     client: Client
@@ -85,6 +86,7 @@ class _Course:
     became: str = "passed"
     status: int = _SHUT
     learnt: bool = False
+    unread: bool = False
 
 
 class ProxyApp:
@@ -130,6 +132,7 @@ class ProxyApp:
             await self._answered(course, scope, receive)
         except ClientGoneError:
             course.became = "gone"
+            await course.client.cut_off()  # of one that only closed its side nobody else knows that it is gone
         except Refused as error:
             course.became, course.status = "refused", error.status
             await self._refuse(course, error, receive)
@@ -198,6 +201,7 @@ class ProxyApp:
         """The body as far as it has to be here, and whether more follows. Sets the reason why it is not looked into."""
         most_of_all, looked = self._settings.max_body, self._settings.max_inspected
         if most_of_all is not None and (head.length or 0) > most_of_all:
+            course.unread = True
             raise _too_large(most_of_all)
         if course.api is not None:
             course.report = self._unread(head)
@@ -210,6 +214,7 @@ class ProxyApp:
             most = most_of_all
         body, more = await beginning(receive, most if head.length is None else head.length)
         if most_of_all is not None and len(body) > most_of_all:
+            course.unread = more
             raise _too_large(most_of_all)
         if course.api is not None and course.report is None and (more or len(body) > looked):
             course.report = self._too_long()
@@ -293,7 +298,7 @@ class ProxyApp:
         headers += _said(course, "")
         client.started = True
         await client.send({"type": "http.response.start", "status": error.status, "headers": headers})
-        if error.status == TooLarge.status:
+        if course.unread:
             await client.send({"type": "http.response.body", "body": body, "more_body": True})
             await linger(receive, _LINGER_BYTES, _LINGER_SECONDS)
             body = b""
@@ -302,7 +307,7 @@ class ProxyApp:
     async def _give_up(self, course: _Course, receive: Receive) -> None:
         """Something of ours broke, and the request cannot pass any more."""
         if course.client.started:
-            await course.client.broken_off()
+            await course.client.cut_off()
             return
         error = Refused("the proxy failed; its log says why")
         error.status, error.kind = course.status, "proxy_error"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,9 @@ from .upstreams import UnreachableError, Upstream, Upstreams
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 _GONE = LineError("the client went away")
+# A client that closes its side of the connection with its request has said all, and waits. Later it is all that is
+# heard of one that is gone, until something is written to it; and an engine would work for nobody.
+_TOGETHER_SECONDS = 0.1
 
 
 class BrokenOffError(Exception):
@@ -129,23 +133,32 @@ class Client:
         if self._task is not None:
             self._task.cancel()
 
-    async def broken_off(self) -> bool:
-        """Close its connection in the middle of an answer, so that it does not take what it has for all.
+    async def cut_off(self) -> bool:
+        """Close its connection without an answer's end, so that it does not take what it has for all.
 
         ASGI has no word for it, so that it is done behind uvicorn's back. Gives whether that could be done.
         """
+        if self._task is not None:
+            self._task.cancel()
         transport = getattr(getattr(self.send, "__self__", None), "transport", None)
         if transport is None:
             return False
-        transport.close()
-        if self._task is not None:
-            await asyncio.wait([self._task], timeout=IDLE_SECONDS)
+        transport.close()  # what it has not read yet is still sent
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._away(), IDLE_SECONDS)
         transport.abort()
         return True
 
-    async def _watched(self) -> None:
+    async def _away(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
-            pass  # it has said all and waits, and closed its side of the connection
+            pass
+
+    async def _watched(self) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _TOGETHER_SECONDS
+        while (await self._receive())["type"] != "http.disconnect":
+            if loop.time() > until:
+                break
         self._left(_GONE)
 
     async def _uploaded(self, line: Line, request: Forwarding, seconds: float) -> None:
@@ -229,7 +242,7 @@ class Relay:
             if client.gone:
                 raise ClientGoneError from None
             if client.started:
-                raise BrokenOffError(error.detail, closed=await client.broken_off()) from None
+                raise BrokenOffError(error.detail, closed=await client.cut_off()) from None
             raise _refusal(client, error) from None
         finally:
             client.done()

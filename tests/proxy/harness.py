@@ -139,7 +139,10 @@ def proxying(
     half: Any = Passing() if rewriting is None else rewriting
 
     def make() -> tuple[ProxyApp, Counting, Upstreams]:
-        seconds = {"connect_seconds": settings.connect_seconds, "answer_seconds": settings.answer_seconds}
+        seconds: dict[str, Any] = {
+            "connect_seconds": settings.connect_seconds,
+            "answer_seconds": settings.answer_seconds,
+        }
         them = Upstreams(engines, pilot, **seconds)
         counts = Counting()
         more = {} if tenant_of is None else {"tenant_of": tenant_of}
