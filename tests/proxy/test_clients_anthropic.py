@@ -177,3 +177,16 @@ def test_the_clients_own_breakpoints_reach_the_cloud(cloud):
     sent = engine.requests[-1].body["messages"]
     assert sent[2]["content"] == own
     assert sent[0]["content"][0]["cache_control"] == OURS
+
+
+def test_what_an_answer_says_of_its_tokens_is_heard():
+    """By the half of the proxy that learns from it: all of the prompt, and what of it was cached."""
+    with FakeEngine() as engine, proxying(engine.base_url) as proxy:
+        with anthropic.Anthropic(base_url=proxy.address, api_key="none", max_retries=0) as client:
+            client.messages.create(**asked(FIRST))
+            for _ in client.messages.create(**asked(FIRST), stream=True):
+                pass
+        proxy.settled()
+        heard = [(usage.prompt_tokens, usage.cached_tokens) for usage, _ in proxy.rewriting.learnt]
+        assert heard == [(request.prompt_tokens, request.cached_tokens) for request in engine.requests]
+        assert heard[1][1] > 1000
