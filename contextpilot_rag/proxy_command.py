@@ -23,7 +23,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "where requests go": ("upstreams", "connect_seconds", "answer_seconds", "upstream_connections"),
     "where it listens": ("host", "port", "open", "check_host"),
     "keys and TLS": ("keys", "tls_certificate", "tls_key"),
-    "tenants": ("tenant_by", "tenant_header", "client_salt"),
+    "tenants": ("tenant_by", "tenant_header", "client_salt", "rate", "burst"),
     "what is recognised": ("lists", "labels", "tool_results", "cache_hints"),
     "requests that wait for each other": ("window", "window_seconds"),
     "what it remembers": ("max_memory", "memory_seconds"),

@@ -169,7 +169,7 @@ def assemble_beside(
         tenant_header="",
         operator_metrics=settings.operator_metrics,
     )
-    tenants = Tenants(through, "", service.hub.gate)
+    tenants = Tenants(through, "", service.hub.gate, service.hub.rates)
     return Beside(service, assemble(through, chosen, index=ServedIndex(service.hub.service), tenants=tenants))
 
 

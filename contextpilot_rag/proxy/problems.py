@@ -85,3 +85,10 @@ class NotOffered(Refused):
     """What is asked for is no request and answer that could be forwarded."""
 
     status = 501
+
+
+class TooOften(Refused):
+    """Over a tenant's rate."""
+
+    status = 429
+    kind = "rate_limit_error"

@@ -14,6 +14,7 @@ _KINDS = {
     401: "authentication_error",
     404: "not_found_error",
     413: "request_too_large",
+    429: "rate_limit_error",
     502: "api_error",
     503: "overloaded_error",
     504: "timeout_error",

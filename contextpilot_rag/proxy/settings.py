@@ -52,6 +52,8 @@ class ProxySettings:
         salt_secret: what tenants and their cache salts are derived with. Empty: one is made for this process, so that
             after a restart the engine's cache begins anew for all tenants, and replicas share nothing in it.
         client_salt: a ``cache_salt`` that a client of a tenant sends itself: "refuse" (400), "keep" or "replace".
+        rate: requests a second of each tenant that has no rate of its own in the file of keys; 0: no limit.
+        burst: requests of a tenant at once, before the rate counts.
         check_host: on a loopback address and without keys, only requests for loopback hosts are taken: a web page can
             make a name of its own point there.
         lists: lists in texts that count as blocks without being asked for by a header: "numbered", "headed", separated
@@ -93,6 +95,8 @@ class ProxySettings:
     tenant_header: str = ""
     salt_secret: str = ""
     client_salt: ClientSalt = "refuse"
+    rate: Annotated[float, Meta(ge=0, le=10**9)] = 0.0
+    burst: Positive = 200
     check_host: bool = True
     lists: str = ""
     labels: Labels = "keep"

@@ -11,9 +11,11 @@ from typing import Protocol
 from ..service.auth import Caller, Gate, OpenGate, shown_key
 from ..service.gate import FileGate
 from ..service.heads import LoopbackHosts, is_loopback_address
+from ..service.hub import Rates as AnyRates
 from ..service.keyfile import KEY
-from ..service.problems import Rejected
-from .problems import Misdirected, NoKey, Unusable
+from ..service.problems import Rejected, TooMany
+from ..service.rates import Rates
+from .problems import Misdirected, NoKey, TooOften, Unusable
 from .settings import ProxySettings
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -48,13 +50,17 @@ class Tenants:
         settings: of the proxy.
         secret: what names are derived with, as `secret_of` has it.
         gate: knows our keys, where they are asked for.
+        rates: counts what each tenant asks for; None: as the settings have it.
     """
 
-    def __init__(self, settings: ProxySettings, secret: str, gate: Gate | None = None) -> None:
+    def __init__(
+        self, settings: ProxySettings, secret: str, gate: Gate | None = None, rates: AnyRates | None = None
+    ) -> None:
         self._by = settings.tenant_by
         self._header = settings.tenant_header.lower().encode("ascii")
         self._secret = secret.encode("utf-8", "surrogatepass")
         self._gate = gate_of(settings) if gate is None else gate
+        self._rates: AnyRates = Rates(settings) if rates is None else rates
         local = settings.host == "localhost" or is_loopback_address(settings.host)
         self._hosts = LoopbackHosts() if settings.check_host and local and settings.keys is None else None
         self._once = {b"host", *_SHOWN, KEY_HEADER, self._header} - {b""}
@@ -73,18 +79,27 @@ class Tenants:
         Raises:
             Misdirected: a web page may have sent it.
             NoKey: no key, or none that is known.
-            Unusable: a header that says who asks stands twice, or is missing.
+            Unusable: a header that says who asks stands twice.
+            TooOften: the tenant has asked for more than it may.
         """
-        found = self._found(headers)
+        caller, forwarded = self._asking(self._found(headers), headers)
+        try:
+            self._rates.take(caller)
+        except TooMany as error:
+            raise TooOften(str(error), headers={name.lower(): value for name, value in error.headers.items()}) from None
+        return caller.tenant, forwarded
+
+    def _asking(self, found: dict[bytes, bytes], headers: Headers) -> tuple[Caller, list[tuple[bytes, bytes]]]:
+        """Who asks, and what is forwarded."""
         if self._by == "key":
-            return self._caller(found).tenant, _forwarded(headers)
+            return self._caller(found), _forwarded(headers)
         if self._by == "header":
             name = found.get(self._header, b"").strip()
             if not name:
                 raise NoKey(f"the header {self._header.decode()} has to say whose request this is")
             kept = [(header, value) for header, value in _forwarded(headers) if header != self._header]
-            return name.decode("latin-1"), kept
-        return (self._shown(found) if self._by == "authorization" else ""), _forwarded(headers)
+            return Caller(name.decode("latin-1")), kept
+        return Caller(self._shown(found) if self._by == "authorization" else ""), _forwarded(headers)
 
     def operator(self, headers: Headers) -> bool:
         """Whether who asks may see what operators see.

@@ -6,10 +6,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from .auth import Caller
 from .problems import TooMany
-from .settings import ServiceSettings
 
 _MOST = 10_000  # buckets; there are no more tenants than the file of keys has
 
@@ -18,6 +18,20 @@ _MOST = 10_000  # buckets; there are no more tenants than the file of keys has
 class _Bucket:
     level: float
     at: float
+
+
+class Paced(Protocol):
+    """The settings that say how often a tenant may ask."""
+
+    @property
+    def rate(self) -> float:
+        """Requests a second; 0: no limit."""
+        ...
+
+    @property
+    def burst(self) -> int:
+        """Requests at once, before the rate counts."""
+        ...
 
 
 class Rates:
@@ -29,6 +43,7 @@ class Rates:
         settings: rate, unless a tenant has its own, and burst.
         clock: seconds that never run backwards.
 
+    >>> from contextpilot_rag.service.settings import ServiceSettings
     >>> rates = Rates(ServiceSettings(rate=1.0, burst=2), clock=lambda: 0.0)
     >>> rates.take(Caller("acme"), 2), rates.take(Caller("globex"))
     (None, None)
@@ -37,7 +52,7 @@ class Rates:
     contextpilot_rag.service.problems.TooMany: over the rate of 1 request(s) a second
     """
 
-    def __init__(self, settings: ServiceSettings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, settings: Paced, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = settings.rate
         self._burst = float(settings.burst)
         self._clock = clock

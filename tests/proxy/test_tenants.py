@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpilot_rag.proxy.problems import Misdirected, NoKey, Unusable
+from contextpilot_rag.proxy.problems import Misdirected, NoKey, TooOften, Unusable
 from contextpilot_rag.proxy.salts import salted
 from contextpilot_rag.proxy.settings import ProxySettings
 from contextpilot_rag.proxy.tenants import Tenants, secret_of
@@ -124,6 +124,30 @@ def test_a_header_may_say_who_asks():
             asked.of(missing)
     with pytest.raises(Unusable, match="two x-tenant headers"):
         asked.of([HOST, (b"x-tenant", b"a"), (b"x-tenant", b"b")])
+
+
+def test_a_tenant_may_ask_so_often():
+    asked = tenants(rate=0.001, burst=2)
+    shown = [HOST, (b"authorization", b"Bearer sk-a")]
+    for _ in range(2):
+        asked.of(shown)
+    with pytest.raises(TooOften) as raised:
+        asked.of(shown)
+    assert (raised.value.status, raised.value.problem()["error"]["type"]) == (429, "rate_limit_error")
+    assert int(raised.value.headers["retry-after"]) > 500
+    assert asked.of([HOST, (b"authorization", b"Bearer sk-b")])[0], "others are served"
+
+
+def test_a_rate_of_the_file_of_keys_counts(tmp_path):
+    key, entry = new_key()
+    with changing(tmp_path / "keys.json", create=True) as file:
+        file.tenants["acme"] = TenantEntry(keys=[entry], rate=0.001)
+    asked = tenants(keys=tmp_path / "keys.json", burst=1)
+    shown = [(b"x-contextpilot-key", key.encode())]
+    assert asked.of(shown)[0] == "acme"
+    with pytest.raises(TooOften):
+        asked.of(shown)
+    assert not asked.operator(shown), "looking costs nothing"
 
 
 def test_all_may_be_nobodys():
