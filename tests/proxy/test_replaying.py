@@ -17,8 +17,8 @@ from contextpilot_rag.index.local import LocalIndex
 from contextpilot_rag.prompt.escape import escape
 from contextpilot_rag.proxy import replaying
 from contextpilot_rag.proxy.memory import Decision
-from contextpilot_rag.proxy.placing import neutral
 from contextpilot_rag.proxy.problems import Unusable
+from contextpilot_rag.proxy.restoring import expand_body
 from contextpilot_rag.proxy.words import Api
 from tests.conversation.talks import block_texts, questions
 from tests.dedup.material import SENTENCES, TABLE
@@ -352,27 +352,24 @@ def _plain(value: Any) -> bool:
 def test_nothing_is_lost_and_what_was_sent_stays(turns, dedup, api):
     proxied = Proxied(dedup, AsyncContextPilot(min_gain=0, order="throughput", normalise=dedup.normalise))
     name = FORMATS_OF[api][0]
+    opening, *_ = _requests([(turns[0][0][::-1], "Other?", [], False)], api)
+    proxied.send(opening, api)  # so that there is an order to be had
     before: list[dict[str, Any]] = []
     for body in _requests(turns, api):
         sent = proxied.send(body, api)
         assert sent[name][: len(before)] == before
         before = sent[name]
-        messages = read(sent, api).messages
-        full = expand([neutral(message) for message in messages])
-        for own, now, whole in zip(read(body, api).messages, messages, full, strict=True):
-            texts = [text.text for text in now.texts]
+        all_read = [read(one, api).messages for one in (body, sent, expand_body(api, sent))]
+        for own, now, whole in zip(*all_read, strict=True):
+            texts, full = ([text.text for text in one.texts] for one in (own, whole))
             if own.role == "tool":
-                assert all(map(partial(_same, dedup), _texts(whole), [text.text for text in own.texts]))
+                assert len(full) == len(texts)
+                assert all(map(partial(_same, dedup), full, texts))
             elif own.role == "user" and own.value["contextpilot"]["blocks"]:
-                assert texts[0].endswith(own.texts[0].text)
-                _stands_in(whole["content"], own.value["contextpilot"]["blocks"])
+                assert now.texts[0].text.endswith(texts[0])
+                _stands_in(full[0], own.value["contextpilot"]["blocks"])
             else:
-                assert texts == [text.text for text in own.texts]
-
-
-def _texts(message: dict[str, Any]) -> list[str]:
-    content = message["content"]
-    return [content] if isinstance(content, str) else [part["text"] for part in content]
+                assert [text.text for text in now.texts] == texts
 
 
 def _same(dedup: Dedup, one: str, other: str) -> bool:
