@@ -46,8 +46,8 @@ def breakpoints(asked: Asked, texts: Mapping[Path, str], stable: Sequence[Stable
     first. None of ours comes before one of the client's that is for an hour: that would be refused.
 
     A text is cut wherever a stable part ends, with a breakpoint or without, so that the same offsets make the same
-    blocks in each turn: give those of the first turn again. It stays whole where it is in a tool's result, or in a list
-    with anything but texts, or with a text behind it, which location hints would count wrongly then.
+    blocks in each turn: give those of the first turn again. It stays whole where it is in a tool's result or in a list
+    with anything else: location hints count the texts of a message.
 
     Args:
         asked: the request.

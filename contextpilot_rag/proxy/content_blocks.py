@@ -96,14 +96,9 @@ def edits(content: Content) -> Iterator[Edit]:
         if content.cut or any(block.marked for block in content.blocks):
             yield Edit(content.path, [_made({"type": "text"}, block) for block in content.blocks])
     elif content.cut:
-        made = []
-        for number, block in enumerate(content.blocks):
-            ended = content.blocks[number + 1 : number + 2]
-            last = not ended or ended[0].place != block.place
-            whole = value[block.place]
-            # The client's own breakpoint is where its block ends.
-            made.append(_made(whole if last else {name: whole[name] for name in whole if name != CONTROL}, block))
-        yield Edit(content.path, made)
+        # The client's own breakpoint is where its block ends.
+        *first, last = content.blocks
+        yield Edit(content.path, [*(_made({"type": "text"}, block) for block in first), _made(value[0], last)])
     else:
         for block in content.blocks:
             if block.marked:
@@ -138,16 +133,13 @@ def _blocks(content: Content, texts: Mapping[Path, str], ends: Mapping[Path, Map
     if isinstance(value, str):
         yield from _pieces(0, texts.get(content.path, value), ends.get(content.path, {}), cuttable=True)
         return
-    last = max((place for place, block in enumerate(value) if _is_text(block)), default=-1)
-    plain = all(_is_text(block) and set(block) <= _TEXT_FIELDS for block in value)
+    alone = len(value) == 1 and _is_text(value[0]) and set(value[0]) <= _TEXT_FIELDS
     for place, block in enumerate(value):
         path = (*content.path, place)
         own, lasting, size = looked_into(block)
         if _is_text(block):
             path = (*path, "text")
-            pieces = _pieces(
-                place, texts.get(path, block["text"]), ends.get(path, {}), cuttable=plain and place == last
-            )
+            pieces = _pieces(place, texts.get(path, block["text"]), ends.get(path, {}), cuttable=alone)
             pieces[-1].own, pieces[-1].lasting = own, lasting
             yield from pieces
         else:

@@ -39,8 +39,11 @@ def expand_body(api: Api, body: Mapping[str, Any], lists: frozenset[Lists] = fro
     reader = _Reader(lists)
     own: dict[Path, Any] = {}
     for message in asked.messages:
-        for path, text in reader.full(message).items():
+        full = reader.full(message)
+        for path, text in full.items():
             _put(restored, path, text, own)
+        if api == "messages":
+            reader.joined(message, full)
     return restored
 
 
@@ -69,6 +72,13 @@ class _Reader(Reader):
             if full != text.text:
                 found[text.path] = full
         return found
+
+    def joined(self, message: Message, full: Mapping[Path, str]) -> None:
+        """Know a message's texts as one, too: one that was alone may have been cut for the sake of a breakpoint."""
+        if len(message.texts) > 1 and message.role != "tool":
+            whole = "".join(full.get(text.path, text.text) for text in message.texts)
+            for place in (f"message {message.number}", message.texts[0].place):
+                self._originals.note(place, whole)
 
     def _in_full(self, text: Text, *, may_be_ours: bool) -> str:
         if text.role == "assistant":

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from contextpilot_rag.proxy.cloud import LEAST_BYTES, MOST, Stable, breakpoints, prompt_cache_key
 from contextpilot_rag.proxy.formats.messages import Messages
 from contextpilot_rag.proxy.located import splice
+from contextpilot_rag.proxy.restoring import expand_body
 from contextpilot_rag.proxy.words import Edit
 from contextpilot_rag.types import Namespace
 
@@ -117,10 +118,11 @@ def test_a_stable_part_that_ends_with_its_text_needs_no_cut():
     "content",
     [
         [text(LONG + QUESTION), text("More?")],
+        [text(LONG + QUESTION), text(" ")],
         [text(LONG + QUESTION), {"type": "image", "source": {"type": "url", "url": "x"}}],
         [text(LONG + QUESTION, citations=None)],
     ],
-    ids=["another text follows", "not texts alone", "a field that is not known"],
+    ids=["another text follows", "a blank one follows", "not texts alone", "a field that is not known"],
 )
 def test_texts_that_stay_whole(content):
     done = sent(user(content), [Stable((*CONTENT, 0, "text"), [len(LONG)])])
@@ -310,6 +312,25 @@ def test_a_next_turn_begins_with_the_same_blocks(request, own):
     assert [without_controls(as_blocks(one)) for one in first] == [
         without_controls(as_blocks(one)) for one in second[: len(first)]
     ]
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_location_hints_are_read_through_a_cut(alone):
+    """They count in the text as it was, whether it was the content or the only text in it."""
+    said = QUESTION + LONG + "Slices end before their stop, and steps may be negative; so much for them. " + QUESTION
+    place = "message 1, part 1" if alone else "message 1"
+    hint = f'[same text as in {place} at {len(QUESTION + LONG)}: 74 characters from "Slices end"]'
+    call = {"type": "tool_use", "id": "1", "name": "look_up", "input": {}}
+    body = user([text(said)] if alone else said)
+    body["messages"] += [
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": f"Found: {hint}"}]},
+    ]
+    path = (*CONTENT, 0, "text") if alone else CONTENT
+    done = sent(body, [Stable(path, [len(QUESTION) + len(LONG) + 40])])
+    assert len(done["messages"][0]["content"]) == 2
+    (result,) = expand_body("messages", done)["messages"][2]["content"]
+    assert result["content"] == "Found: Slices end before their stop, and steps may be negative; so much for them."
 
 
 # OpenAI's key
