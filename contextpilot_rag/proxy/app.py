@@ -184,15 +184,15 @@ class ProxyApp:
         target = path + b"?" + query if query and b"?" not in path else path
         request = Forwarding(scope["method"].encode("ascii"), target, head.headers, head.shows_key)
         request.said = lambda upstream: _said(course, upstream)
-        request.listen = course.api is not None
         body, more = await self._body(course, head, receive)
         if more:
             request.streamed, request.length, request.body = True, head.length, body
+            request.idle = self._settings.body_seconds
             return request
         course.client.watch()
         if course.report is None and course.api is not None:
             body = await self._rewritten(course, Call(course.api, body, tenant, head.wishes, self._upstreams.cloud))
-        request.body = body
+        request.body, request.listen = body, course.outcome is not None
         if head.chunked or (head.length is not None and head.length != len(body)):
             request.headers = with_length(head.headers, len(body))
         return request
@@ -212,7 +212,7 @@ class ProxyApp:
             return b"", True
         if head.length is None and most_of_all is not None:  # nothing is forwarded of what may be refused
             most = most_of_all
-        body, more = await beginning(receive, most if head.length is None else head.length)
+        body, more = await beginning(receive, most if head.length is None else head.length, self._settings.body_seconds)
         if most_of_all is not None and len(body) > most_of_all:
             course.unread = more
             raise _too_large(most_of_all)

@@ -8,8 +8,6 @@ from types import TracebackType
 from ..service.body import ClientGoneError, Receive
 from .problems import TooSlow
 
-IDLE_SECONDS = 60.0  # between two pieces
-
 
 class Patience:
     """Ends what is awaited in its block when it takes too long.
@@ -51,7 +49,7 @@ class Patience:
         self._task.cancel()
 
 
-async def piece(receive: Receive, seconds: float = IDLE_SECONDS) -> tuple[bytes, bool]:
+async def piece(receive: Receive, seconds: float) -> tuple[bytes, bool]:
     """What comes next of a body, and whether more follows.
 
     Raises:
@@ -65,7 +63,7 @@ async def piece(receive: Receive, seconds: float = IDLE_SECONDS) -> tuple[bytes,
     return message.get("body", b""), message.get("more_body", False)
 
 
-async def beginning(receive: Receive, most: int, seconds: float = IDLE_SECONDS) -> tuple[bytes, bool]:
+async def beginning(receive: Receive, most: int, seconds: float) -> tuple[bytes, bool]:
     """A body as far as it is not longer than it may be.
 
     Args:

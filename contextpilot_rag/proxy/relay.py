@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..service.body import ClientGoneError, Receive
-from .bodies import IDLE_SECONDS, piece
+from .bodies import piece
 from .heads import Headers, answer_headers
 from .line import LateError, Line, LineError
 from .overheard import Overheard
@@ -22,6 +22,7 @@ _GONE = LineError("the client went away")
 # A client that closes its side of the connection with its request has said all, and waits. Later it is all that is
 # heard of one that is gone, until something is written to it; and an engine would work for nobody.
 _TOGETHER_SECONDS = 0.1
+_FLUSH_SECONDS = 30.0  # for a client to read what it is sent before its connection is cut off
 
 
 class BrokenOffError(Exception):
@@ -49,6 +50,7 @@ class Forwarding:
         body: the whole of it; or of a streamed one, what was read.
         streamed: more of it follows.
         length: of a streamed one; None: it goes in chunks.
+        idle: seconds to wait for more of a streamed one.
         said: what the answer's headers say besides, given the upstream's name.
         listen: to what the answer says of its tokens.
     """
@@ -60,6 +62,7 @@ class Forwarding:
     body: bytes = b""
     streamed: bool = False
     length: int | None = None
+    idle: float = 60.0
     said: Callable[[str], Headers] = field(default=lambda _: ())
     listen: bool = False
 
@@ -145,7 +148,7 @@ class Client:
             return False
         transport.close()  # what it has not read yet is still sent
         with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._away(), IDLE_SECONDS)
+            await asyncio.wait_for(self._away(), _FLUSH_SECONDS)
         transport.abort()
         return True
 
@@ -185,7 +188,7 @@ class Client:
                     raise ClientGoneError
             if not more:
                 break
-            part, more = await piece(self._receive)
+            part, more = await piece(self._receive, request.idle)
         if left:  # the rest never comes: an upstream must not take it for whole
             raise ClientGoneError
         line.uploaded = True

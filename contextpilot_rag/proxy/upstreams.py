@@ -48,7 +48,7 @@ class Upstream:
         self._tls = ssl.create_default_context() if tls else None
         self._connect_seconds = connect_seconds
         self._keepalive = keepalive
-        self._idle: list[Line] = []
+        self._idle: dict[Line, None] = {}  # the one used last is last
         self._open: set[Line] = set()
 
     def __len__(self) -> int:
@@ -57,7 +57,7 @@ class Upstream:
     def kept(self) -> Line | None:
         """A connection that was used before, the one used last; None: there is none."""
         while self._idle:
-            line = self._idle.pop()
+            line, _ = self._idle.popitem()
             if line.reusable and time.monotonic() - line.idle_since < self._keepalive:
                 return line
             line.abort()
@@ -97,11 +97,10 @@ class Upstream:
             line.abort()
             return
         line.idle_since = time.monotonic()
-        self._idle.append(line)
-        if (
-            line.idle_since - self._idle[0].idle_since > self._keepalive
-        ):  # the last used goes first: this one waits long
-            self._idle.pop(0).abort()
+        self._idle[line] = None
+        while line.idle_since - (oldest := next(iter(self._idle))).idle_since > self._keepalive:
+            del self._idle[oldest]
+            oldest.abort()
 
     def close(self) -> None:
         """End all connections, and what is on its way on them."""
@@ -111,8 +110,7 @@ class Upstream:
 
     def _ended(self, line: Line) -> None:
         self._open.discard(line)
-        if line in self._idle:
-            self._idle.remove(line)
+        self._idle.pop(line, None)
 
 
 class Upstreams:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import socket
+import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -251,6 +252,11 @@ def chunk(body: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(body), body)
 
 
+def head_of(method: bytes, target: bytes, *headers: tuple[bytes, bytes]) -> bytes:
+    """A request's head, without its end."""
+    return b"".join([b"%b %b HTTP/1.1\r\nhost: x\r\n" % (method, target), *(b"%b: %b\r\n" % pair for pair in headers)])
+
+
 CHUNKED = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
@@ -260,9 +266,11 @@ class Raw:
 
     Args:
         answer: writes an answer; bytes to be sent, where it gives some. None ends the connection.
+        tls: what encrypts; None: nothing does.
     """
 
     answer: Any = b""
+    tls: ssl.SSLContext | None = None
     received: list[Received] = field(default_factory=list)
     gone: threading.Event = field(default_factory=threading.Event)
     connections: int = 0
@@ -288,7 +296,7 @@ class Raw:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'http' if self.tls is None else 'https'}://127.0.0.1:{self.port}"
 
     @property
     def last(self) -> Received:
@@ -308,6 +316,9 @@ class Raw:
 
     def _serve(self, one: socket.socket) -> None:
         with suppress(OSError):
+            if self.tls is not None:
+                one = self.tls.wrap_socket(one, server_side=True)
+                self._open.append(one)
             kept = b""
             while True:
                 request, kept = self._read(one, kept)

@@ -29,23 +29,23 @@ def pieces(*parts, more=False, gone=False, waits=False):
 
 
 async def test_a_body_is_joined_up_to_its_end():
-    assert await beginning(pieces(b"ab", b"", b"c"), 3) == (b"abc", False)
-    assert await beginning(pieces(b"abc"), 3) == (b"abc", False)
+    assert await beginning(pieces(b"ab", b"", b"c"), 3, 5) == (b"abc", False)
+    assert await beginning(pieces(b"abc"), 3, 5) == (b"abc", False)
 
 
 async def test_what_is_longer_is_read_one_piece_further_and_no_more():
     receive = pieces(b"ab", b"cd", b"ef", more=True)
-    assert await beginning(receive, 3) == (b"abcd", True)
-    assert await piece(receive) == (b"ef", True)
+    assert await beginning(receive, 3, 5) == (b"abcd", True)
+    assert await piece(receive, 5) == (b"ef", True)
 
 
 async def test_the_end_is_waited_for_where_only_that_is_missing():
-    assert await beginning(pieces(b"abc", b""), 3) == (b"abc", False)
+    assert await beginning(pieces(b"abc", b""), 3, 5) == (b"abc", False)
 
 
 async def test_a_client_that_goes_away_ends_it():
     with pytest.raises(ClientGoneError):
-        await beginning(pieces(b"ab", more=True, gone=True), 10)
+        await beginning(pieces(b"ab", more=True, gone=True), 10, 5)
 
 
 async def test_a_client_that_sends_nothing_more_ends_it():

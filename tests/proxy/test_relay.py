@@ -316,6 +316,14 @@ def _head_only(one, raw):
     return request
 
 
+@pytest.mark.parametrize("size", [1_000, 1_000_000], ids=["kept", "streamed"])
+def test_a_client_that_sends_nothing_more_hears_so(size):
+    with Raw() as upstream, proxying(upstream.url, body_seconds=0.1) as proxy, proxy.connect() as one:
+        one.sendall(b"POST /v1/files HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\nsome of it" % size)
+        assert ended(one).startswith(b"HTTP/1.1 408")
+        assert not any(request.complete for request in upstream.received)
+
+
 def test_a_slow_reader_holds_the_upstream_and_loses_nothing():
     size, sent = 16 * 2**20, []
 

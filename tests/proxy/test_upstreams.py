@@ -1,6 +1,8 @@
 """Upstreams: which to try first, which to leave alone, and connections that are kept no longer than they are good."""
 
 import asyncio
+import ssl
+import subprocess
 from collections import Counter
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -12,7 +14,7 @@ from contextpilot_rag.proxy.line import LineError
 from contextpilot_rag.proxy.problems import Busy
 from contextpilot_rag.proxy.upstreams import UnreachableError, Upstreams
 
-from .harness import Raw
+from .harness import Raw, proxying
 
 ENGINES = [Engine(f"http://127.0.0.1:{port}", name=name) for port, name in enumerate("abc", start=1)]
 
@@ -175,3 +177,31 @@ async def test_why_there_is_no_connection_is_said_without_an_address():
     with pytest.raises(UnreachableError) as error:
         await upstreams.connect(one)
     assert error.value.detail == "Connection refused"
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    files = tmp_path / "one.pem", tmp_path / "one.key"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=one"
+    options = ["-addext", "subjectAltName=IP:127.0.0.1", "-out", files[0], "-keyout", files[1]]
+    try:
+        subprocess.run([*command.split(), *options], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("needs the openssl command to make a certificate")
+    return files
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_upstreams_speak_tls_and_have_to_be_who_they_say(certificate, monkeypatch, trusted):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+    with Raw(tls=context) as upstream, proxying(upstream.url) as proxy:
+        for body in (b"{}", b"x" * 300_000):
+            reply = proxy.ask("POST", "/v1/chat/completions", body)
+            assert reply.status == (200 if trusted else 502)
+            if trusted:
+                assert upstream.last.body == body
+            else:
+                assert b"certificate" in reply.body.lower()
