@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -101,44 +101,49 @@ class Latency:
                 self._of[place, f"added {until} {name}"].append(proxied - direct)
 
     def _section(self, rounds: int, seconds: float) -> str:
-        rows, worst = [], [0.0, 0.0]
-        for place, what in enumerate(LOADS):
-            of = {name: values for (at, name), values in self._of.items() if at == place}
-            first = what.stream
-            added = [of["added took p50"], of["added took p99"]]
-            firsts = [of["added first p50"], of["added first p99"]] if first else [[], []]
-            for which in (0, 1):
-                worst[which] = max(
-                    worst[which], *(median(values) for values in (added[which], firsts[which]) if values)
-                )
-            failed = int(sum(of["direct failed"]) + sum(of["proxied failed"]))
-            rows.append(
-                [what.label, int(sum(of["proxied requests"])), failed, _spread(of["direct took p50"]),
-                 *(_spread(values) for values in (*added, *firsts)), _spread(of["cpu"])]
-            )  # fmt: skip
-        bars = [
-            ["added, p50, ms", f"<= {P50:.0f}", f"{worst[0]:.2f}", "yes" if worst[0] <= P50 else "no"],
-            ["added, p99, ms", f"<= {P99:.0f}", f"{worst[1]:.2f}", "yes" if worst[1] <= P99 else "no"],
-        ]
-        headings = ["requests", "number", "failed", "direct p50, ms", "added p50, ms", "added p99, ms",
-                    "to the first streamed byte, added p50, ms", "p99, ms", "proxy's CPU, ms a request"]  # fmt: skip
         size = sum(self._sizes) / len(self._sizes)
+        headings = [
+            *("requests", "number", "failed", "direct p50, ms", "direct p99, ms", "added p50, ms", "added p99, ms"),
+            *("first streamed byte, added p50, ms", "p99, ms", "proxy's CPU, ms a request"),
+        ]
         return "\n\n".join(
             [
                 f"### What it adds to a request of 30 kB, {RATE} a second",
                 EXPLAINED.format(rate=RATE, rounds=rounds, seconds=seconds, size=size),
-                table(["the worst row's median", "asked", "found", "reached"], bars),
-                table(headings, rows),
+                table(["the worst of the medians below", "asked", "found", "reached"], self._bars()),
+                table(headings, [self._row(place) for place in range(len(LOADS))]),
             ]
         )
+
+    def _bars(self) -> Iterator[list[str]]:
+        for kind, name in (("fixed", "the same bytes at once"), ("fake", "FakeEngine")):
+            places = [place for place, what in enumerate(LOADS) if what.upstream == kind]
+            for figure, most in (("p50", P50), ("p99", P99)):
+                worst = max(
+                    median(self._of[place, f"added {until} {figure}"])
+                    for place in places
+                    for until in ("took", "first")
+                )
+                reached = "yes" if worst <= most else "no"
+                yield [f"added, {figure}, ms; upstream: {name}", f"<= {most:.0f}", f"{worst:.2f}", reached]
+
+    def _row(self, place: int) -> list[object]:
+        def spread(name: str) -> str:
+            values = self._of[place, name]
+            return f"{median(values):.2f} ({min(values):.2f}-{max(values):.2f})"
+
+        firsts = [spread(f"added first {figure}") if LOADS[place].stream else "" for figure in ("p50", "p99")]
+        sides = ("direct", "proxied")
+        return [
+            LOADS[place].label,
+            int(sum(self._of[place, "proxied requests"])),
+            int(sum(sum(self._of[place, f"{side} failed"]) for side in sides)),
+            *(spread(f"{what} took {figure}") for what in ("direct", "added") for figure in ("p50", "p99")),
+            *firsts,
+            spread("cpu"),
+        ]
 
 
 def _quantile(values: Sequence[float], share: float) -> float:
     ordered = sorted(values) or [float("nan")]
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-def _spread(values: Sequence[float]) -> str:
-    if not values:
-        return ""
-    return f"{median(values):.2f} ({min(values):.2f}-{max(values):.2f})"
