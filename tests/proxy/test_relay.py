@@ -10,7 +10,7 @@ import pytest
 
 from contextpilot_rag.engines.engine import Engine
 
-from .harness import CHUNKED, SECONDS, Raw, chunk, ended, plain, proxying, told
+from .harness import CHUNKED, SECONDS, Raw, Received, chunk, ended, plain, proxying, told
 
 CHAT = "/v1/chat/completions"
 JSON = [("content-type", "application/json")]
@@ -309,8 +309,6 @@ def test_an_upstream_that_answers_before_it_has_all_is_heard():
 
 
 def _head_only(one, raw):
-    from .harness import Received
-
     request = Received(told(one, b"\r\n\r\n"), complete=True)
     raw.received.append(request)
     return request
