@@ -18,6 +18,7 @@ from ..expand import FullMessage, Reader, read_full
 from ..forking import after_fork, was_held
 from ..identity import block_key
 from ..intake import BlockLike
+from ..prompt.hints import order_hint
 from ..prompt.prompt import AlignedPrompt
 from ..prompt.render import OPEN
 from ..settings import RequestOptions
@@ -353,7 +354,8 @@ class Conversation:
         return number
 
     def _turn(self, prompt: AlignedPrompt, numbers: list[int], standing: Mapping[int, str]) -> Turn:
-        tail = "\n\n".join(part for part in (prompt.order_hint, prompt.question) if part)
+        hint = prompt.order_hint and order_hint(prompt.order, numbers)
+        tail = "\n\n".join(part for part in (hint, prompt.question) if part)
         if numbers:
             texts = [standing.get(number, block.text) for number, block in zip(numbers, prompt.blocks, strict=True)]
             return Turn(list(zip(numbers, texts, strict=True)), f"\n\n{tail}" if tail else "")

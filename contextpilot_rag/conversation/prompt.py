@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import InputError
 from ..prompt.blend import SEPARATOR
+from ..prompt.hints import order_hint
 from ..prompt.prompt import AlignedPrompt
 from .history import copied, text_of
 
@@ -42,6 +43,11 @@ class TurnPrompt(AlignedPrompt):
     def ids(self) -> dict[int, tuple[Hashable, ...]]:
         """For each label, every id that its text was retrieved under this time."""
         return {number: self.aliases[rank] for number, rank in zip(self.numbers, self.order, strict=True)}
+
+    @property
+    def order_hint(self) -> str | None:
+        """As `AlignedPrompt.order_hint`, by the labels of this turn."""
+        return order_hint(self.order, self.numbers) if self.hint_wanted and self.changed else None
 
     @property
     def user_message(self) -> str:

@@ -22,14 +22,18 @@ def label(number: int) -> str:
     return f"[{number}]"
 
 
-def order_hint(order: Sequence[int]) -> str:
+def order_hint(order: Sequence[int], numbers: Sequence[int] | None = None) -> str:
     """Tells the model the retriever's order of relevance, by label.
 
     Args:
         order: for each place in the prompt, the block's rank (0 is best).
+        numbers: for each place, the block's label; None: they count from 1.
 
     >>> order_hint([2, 0, 1])
     'Order of relevance, best first: [2] > [3] > [1]'
+    >>> order_hint([1, 0], [4, 5])
+    'Order of relevance, best first: [5] > [4]'
     """
-    number_of_rank = {rank: place + 1 for place, rank in enumerate(order)}
+    numbers = range(1, len(order) + 1) if numbers is None else numbers
+    number_of_rank = dict(zip(order, numbers, strict=True))
     return f"{ORDER_HINT} " + " > ".join(label(number_of_rank[rank]) for rank in sorted(number_of_rank))

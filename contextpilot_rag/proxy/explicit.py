@@ -126,15 +126,6 @@ def explicit_of(asked: Asked) -> Explicit | None:
     return Explicit({number: given[number] for number in sorted(given)}, conversation, tuple(removals))
 
 
-def opening_of(asked: Asked, explicit: Explicit) -> int | None:
-    """The number of the message whose blocks stand first in the prompt; None: no blocks are given.
-
-    Those of a system prompt that is to be added stand before message 1, and go by that.
-    """
-    numbers = [number for number, given in explicit.given.items() if given.blocks]
-    return min(len(asked.messages), max(1, min(numbers))) if numbers else None
-
-
 def opening_key(explicit: Explicit, keys: Sequence[bytes]) -> bytes | None:
     """What the order of the blocks that stand first in the prompt is remembered by; None: no blocks are given.
 

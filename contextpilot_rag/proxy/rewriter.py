@@ -17,11 +17,11 @@ from ..waiting import AlignmentWindow
 from . import reading
 from .attached import Attached
 from .clouds import changed
-from .explicit import Explicit, explicit_of, opening_of
+from .explicit import Explicit, explicit_of, opening_key
 from .located import NotLocated, splice
 from .memory import Decision, Memory, chain
 from .opening import Openings, Ordered
-from .problems import Refused, Unusable
+from .problems import Busy, Refused, Unusable
 from .reading import Found
 from .repeating import Repeating
 from .replaying import replayed
@@ -78,7 +78,7 @@ class Rewriter:
         body = reading.decoded(call.raw)
         if body is None:
             return self._unread(call)
-        salting = salted(body, self.salt(call.tenant), self._settings.client_salt, call.cloud)
+        salting = salted(body, self._salt(call), self._settings.client_salt, call.cloud)
         try:
             return await self._rewritten(call, body, salting)
         except Refused:
@@ -119,9 +119,23 @@ class Rewriter:
         except Exception as error:  # noqa: BLE001  fails open
             self._pilot.blocking.asker.failures.note(error)
 
+    def _salt(self, call: Call) -> str | None:
+        """The salt that a request has to carry; None: it has to carry none.
+
+        Raises:
+            Busy: it is not known, and without it others could read what is this tenant's.
+        """
+        if call.cloud:
+            return None
+        try:
+            return self.salt(call.tenant)
+        except Exception as error:
+            self._pilot.blocking.asker.failures.note(error)
+            raise Busy("the tenant's cache salt is not known at present") from error
+
     def _unread(self, call: Call) -> Outcome:
         """A body that is no JSON: whoever has a salt could be read by others without it."""
-        if self.salt(call.tenant) is not None and not call.cloud:
+        if self._salt(call) is not None:
             raise Unusable("the body is no JSON object that could be given a cache_salt")
         return Outcome(call.raw, Report(reason="the body is no JSON object"))
 
@@ -135,7 +149,7 @@ class Rewriter:
         lists: frozenset[Lists] = self._settings.known_lists if call.wishes.lists is None else call.wishes.lists
         labels: Labels = call.wishes.labels or self._settings.labels
         fields = (call.tenant, asked.model, call.api, labels, *sorted(lists))
-        keys = await self._apart(call, chain, "proxy v1", fields, [message.value for message in asked.messages])
+        keys = await self._apart(call, chain, "proxy v1", fields, [[one.role, one.value] for one in asked.messages])
         namespace = Namespace(tenant=call.tenant, model=asked.model)
         engine = self._engine(keys)
         if explicit is not None:
@@ -143,8 +157,9 @@ class Rewriter:
         found: Found = await self._apart(
             call, lambda: reading.recognised(asked, lists, tool_results=self._settings.tool_results)
         )
-        if found.nothing:
-            report = Report(reason="nothing was recognised")
+        if found.nothing or _continues(asked):
+            reason = "nothing was recognised" if found.nothing else "its history stands upstream and is not known here"
+            report = Report(reason=reason)
             return Outcome(self._spliced(call, salting), report, engine, chain=_last(keys), tokens=_tokens(call))
         ordered = None
         if found.opening is not None:
@@ -161,7 +176,11 @@ class Rewriter:
         done: Written = await self._apart(call, write)
         told = call.cloud if self._settings.cache_hints == "auto" else ""
         changes = changed(asked, done, found.opening, ordered, told, chosen.salt_secret)
-        raw = self._spliced(call, [*changes, *salting])
+        try:
+            raw = splice(call.raw, [*changes, *salting])
+        except NotLocated as error:  # nobody can say what such a body means, so nothing in it is moved
+            report = Report(reason=f"the body is ambiguous: {error}")
+            return Outcome(self._spliced(call, salting), report, engine, chain=_last(keys), tokens=_tokens(call))
         alignment = None if ordered is None else self._noted(ordered.alignment, call, asked, done.texts, raw)
         return Outcome(
             raw,
@@ -184,7 +203,7 @@ class Rewriter:
     ) -> Outcome:
         """A request that says itself what its blocks are."""
         joined = self._attached.joined(asked, explicit, call.tenant)
-        key = _key_of(keys, opening_of(asked, joined))
+        key = opening_key(joined, keys) or b""
         before = self._memory.get(key)
         if before is not None:
             before = replace(before, engine=engine or before.engine)
@@ -220,13 +239,11 @@ class Rewriter:
         return replace(aligned, salt=self.salt(call.tenant))
 
     def _spliced(self, call: Call, changes: Sequence[Edit | Removal]) -> bytes:
-        """The body with some changes.
+        """The body with changes that it cannot be forwarded without.
 
         Raises:
             Unusable: a key stands twice where that matters, so that nobody can say what it means.
         """
-        if not changes:
-            return call.raw
         try:
             return splice(call.raw, changes)
         except NotLocated as error:
@@ -237,6 +254,11 @@ class Rewriter:
         if len(call.raw) < _APART:
             return work(*args)
         return await asyncio.to_thread(work, *args)
+
+
+def _continues(asked: Asked) -> bool:
+    """Whether it goes on from messages that are not in it, so that nothing in it can be named by its number."""
+    return any(asked.body.get(name) is not None for name in ("previous_response_id", "conversation"))
 
 
 def _names_explicit(body: Mapping[str, Any]) -> bool:
@@ -259,11 +281,6 @@ def _texts_alone(asked: Asked) -> bool:
 
 def _options(call: Call) -> RequestOptions:
     return {} if call.wishes.order is None else {"order": call.wishes.order}
-
-
-def _key_of(keys: list[bytes], number: int | None) -> bytes:
-    """The key that the order of the first blocks is remembered by: of their message."""
-    return b"" if number is None else keys[max(number, 1) - 1]
 
 
 def _last(keys: list[bytes]) -> bytes:

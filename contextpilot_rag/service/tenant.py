@@ -121,7 +121,7 @@ class Tenant:
             rule=alignment.rule.value,
             reason=alignment.reason,
             key=given.key,
-            order_hint=order_hint(alignment.order) if changed else None,
+            order_hint=order_hint(alignment.order, labelled.labels) if changed else None,
             merged=found.merged,
             location_hints=dict.fromkeys(labelled.again, LOCATION_HINT),
             cache_salt=pool.salt(namespace),

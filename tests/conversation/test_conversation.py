@@ -275,3 +275,13 @@ def test_what_was_sent_shares_nothing_with_what_is_sent_next():
     sent = talk.align(["Steps."], "And?").messages()
     assert (sent[0]["content"], len(sent)) == ("Be brief.", 4)
     assert "Slices." in sent[1]["content"]
+
+
+def test_the_order_hint_goes_by_the_labels_that_the_blocks_have():
+    pilot = ContextPilot(min_gain=0)
+    pilot.conversation(messages=[{"role": "assistant", "content": "As in [3]."}]).align(["Slices. " * 9, "Steps. " * 9])
+    talk = pilot.conversation(messages=[{"role": "assistant", "content": "As in [3]."}])
+    prompt = talk.align(["Steps. " * 9, "Slices. " * 9], "Why?")
+    assert list(prompt.labels) == [4, 5]
+    assert prompt.order_hint == "Order of relevance, best first: [5] > [4]"
+    assert prompt.order_hint in prompt.user_message

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextpilot_rag import Block
-from contextpilot_rag.proxy.explicit import MAX_BLOCKS, SYSTEM, explicit_of, opening_key, opening_of
+from contextpilot_rag.proxy.explicit import MAX_BLOCKS, SYSTEM, explicit_of, opening_key
 from contextpilot_rag.proxy.formats.table import FORMATS
 from contextpilot_rag.proxy.problems import Unusable
 from contextpilot_rag.proxy.words import Removal
@@ -82,7 +82,6 @@ BEHIND = {"contextpilot": {"blocks": ["a"], "position": "system"}}
 def test_a_system_prompt_that_stands_apart_is_added(api, body):
     found = said({**body, **BEHIND}, api)
     assert list(found.given) == [SYSTEM]
-    assert opening_of(read({**body, **BEHIND}, api), found) == 1
 
 
 def test_an_order_is_remembered_for_its_message_and_its_blocks():
