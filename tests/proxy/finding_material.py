@@ -6,6 +6,8 @@ import json
 
 from hypothesis import strategies as st
 
+from contextpilot_rag.proxy.finding.prose import is_ours
+
 WORDS = st.text(alphabet="abc déx\n.,'\"\\[1]&;:#`-", max_size=40)
 PLAIN = WORDS.filter(lambda text: "```" not in text)
 GAPS = st.text(alphabet=" \n\t-,;.", max_size=6)
@@ -127,7 +129,7 @@ def wrapped(draw):
 def results(draw):
     """A JSON text with a list of results, and their texts as JSON writes them."""
     count = draw(st.integers(2, 6))
-    bodies = draw(st.lists(st.text(max_size=40), min_size=count, max_size=count))
+    bodies = draw(st.lists(st.text(max_size=40).filter(lambda text: not is_ours(text)), min_size=count, max_size=count))
     field = draw(st.sampled_from(["text", "content", "page_content", "snippet"]))
     more = draw(st.sampled_from([{}, {"metadata": {"a": ["}", {"]": '"'}]}}, {"score": -1.5e-3, "b\\": None}]))
     found = [{"id": n * 3, **more, field: body} for n, body in enumerate(bodies)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...dedup.marks import shield
+from ...dedup.marks import is_marked
 from ...prompt.escape import forges
 
 _FENCE = re.compile(r"`{3,}|~{3,}")
@@ -66,7 +66,7 @@ def is_ours(text: str) -> bool:
     >>> is_ours("[same text as in a mirror")
     True
     """
-    return shield(text) != text or forges(text)
+    return is_marked(text) or forges(text)
 
 
 def _fences(text: str) -> list[tuple[int, str]]:
