@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import cast, get_args
 from urllib.parse import quote
 
+from ..settings import Order
 from .problems import Unusable
 from .words import Labels, Lists, Report, Wishes
 
@@ -26,6 +27,7 @@ _OFF = frozenset({b"off", b"0", b"false", b"no"})
 _ON = frozenset({b"", b"on", b"1", b"true", b"yes"})
 _LISTS = frozenset({"numbered", "headed"})
 _LABELS = frozenset({"keep", "renumber"})
+_ORDERS = get_args(Order)
 _PLAIN = " !#$&'()*+./:;<=>?@[]^`{|}"
 _CONTROL = re.compile(r"[^\t\x20-\x7e\xa0-\xff]")
 _LONGEST = 4_000  # characters of one header of ours; clients take lines of 8 kB
@@ -196,7 +198,9 @@ def _wishes(given: dict[bytes, bytes]) -> Wishes:
         if labels not in _LABELS:
             raise Unusable("x-contextpilot-labels is keep or renumber", "x-contextpilot-labels")
     if b"x-contextpilot-order" in given:
-        order = _text(given[b"x-contextpilot-order"]) or None
+        order = _text(given[b"x-contextpilot-order"])
+        if order not in _ORDERS:
+            raise Unusable(f"x-contextpilot-order is one of {', '.join(_ORDERS)}", "x-contextpilot-order")
     return Wishes(switch in _OFF, cast("frozenset[Lists] | None", lists), cast("Labels | None", labels), order)
 
 

@@ -267,6 +267,8 @@ class Line(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         if self._error is not None:
             raise self._error
+        if self.closed:
+            raise LineError("it closed the connection")
         assert self._transport is not None  # noqa: S101  it is used once it is open
         self._transport.write(data)
 

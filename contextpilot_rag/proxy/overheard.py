@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,6 +16,9 @@ from .heads import Headers
 _MOST = 2**20  # bytes of an answer that is not streamed
 _FIRST = 8 * 2**10  # of one that is: Anthropic counts the prompt in its first event
 _LAST = 64 * 2**10  # and all others in one of their last
+_INFLATED = 4 * 2**20  # bytes of a compressed one that is not streamed
+_GZIPPED = frozenset({b"gzip", b"x-gzip", b"deflate"})
+_GZIP_OR_ZLIB = 47  # whichever its first bytes say
 _FIGURES = (b"usage", b"timings", b"meta_info", b"prompt_tokens")
 _decode = msgspec.json.Decoder().decode
 
@@ -32,19 +36,21 @@ class Overheard:
     Usage(prompt_tokens=3, cached_tokens=None, completion_tokens=None)
     """
 
-    __slots__ = ("_first", "_last", "_most", "_size", "_streamed")
+    __slots__ = ("_first", "_last", "_most", "_size", "_streamed", "_zipped")
 
     def __init__(self, headers: Headers) -> None:
         kind = b""
-        plain = True
+        coding = b""
         for name, value in headers:
             lower = name.lower()
             if lower == b"content-type":
                 kind = value.partition(b";")[0].strip().lower()
             elif lower == b"content-encoding":
-                plain = plain and value.strip().lower() in {b"", b"identity"}
+                coding += value.strip().lower()
         self._streamed = kind == b"text/event-stream"
-        of_use = plain and (self._streamed or kind.endswith(b"json"))
+        self._zipped = coding in _GZIPPED and not self._streamed
+        of_use = coding in {b"", b"identity"} or self._zipped
+        of_use = of_use and (self._streamed or kind.endswith(b"json"))
         self._most = 0 if not of_use else _LAST if self._streamed else _MOST
         self._first = b""
         self._last: deque[bytes] = deque()
@@ -72,8 +78,10 @@ class Overheard:
             return None
         try:
             whole = b"".join(self._last)
+            if self._zipped:
+                whole = zlib.decompressobj(_GZIP_OR_ZLIB).decompress(whole, _INFLATED)
             return _of_stream(self._first, whole) if self._streamed else usage_of(_decode(whole))
-        except (msgspec.DecodeError, RecursionError, ValueError):
+        except (msgspec.DecodeError, RecursionError, ValueError, zlib.error):
             return None
 
 

@@ -172,8 +172,10 @@ class Client:
             return
         except Refused as error:
             line.abort(RefusedError(error))
-        except LineError:
-            pass  # whoever waits for the answer hears of it
+        except LineError as error:
+            line.abort(error)
+        except Exception as error:  # noqa: BLE001  a server's; whoever waits for the answer has to hear of it
+            line.abort(LineError(f"the body could not be read: {type(error).__name__}"))
         await self._watched()
 
     async def _pump(self, line: Line, request: Forwarding, seconds: float) -> None:

@@ -54,6 +54,7 @@ def test_what_says_how_to_read_a_body_is_kept_whatever_connection_says(name):
         [(b"x-contextpilot", b"perhaps")],
         [(b"x-contextpilot-lists", b"numbered, dotted")],
         [(b"x-contextpilot-labels", b"drop")],
+        [(b"x-contextpilot-order", b"backwards")],
     ],
 )
 def test_what_makes_no_sense_is_refused(headers):

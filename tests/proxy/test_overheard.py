@@ -1,6 +1,8 @@
 """Overheard: the figures of an answer that passes, in whatever pieces it comes."""
 
+import gzip
 import json
+import zlib
 
 import pytest
 from hypothesis import given
@@ -82,12 +84,23 @@ def test_a_long_stream_is_kept_only_at_its_ends():
     "headers",
     [
         [*JSON, (b"content-encoding", b"gzip")],
+        [*JSON, (b"content-encoding", b"br")],
+        [*SSE, (b"content-encoding", b"gzip")],
         [(b"content-type", b"text/plain")],
         [],
     ],
 )
 def test_what_cannot_be_read_says_nothing(headers):
     assert heard(headers, json.dumps({"usage": FIGURES}).encode()) is None
+
+
+def test_clouds_compress_their_answers_and_a_bomb_is_not_unpacked_whole():
+    zipped = [*JSON, (b"content-encoding", b"gzip")]
+    assert heard(zipped, gzip.compress(json.dumps({"usage": FIGURES}).encode())) == SAID
+    assert (
+        heard([*JSON, (b"content-encoding", b"deflate")], zlib.compress(b'{"usage": {"prompt_tokens": 3}}')) is not None
+    )
+    assert heard(zipped, gzip.compress(b" " * 2**25 + json.dumps({"usage": FIGURES}).encode())) is None
 
 
 def test_a_long_answer_is_not_kept():

@@ -5,6 +5,7 @@ import logging
 import socket
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -292,7 +293,7 @@ def test_compressed_answers_pass_as_they_are():
         reply = proxy.ask("POST", CHAT, b"{}", JSON)
         assert (reply.body, reply.headers["content-encoding"]) == (body, "gzip")
         proxy.settled()
-        assert proxy.rewriting.learnt[0][0] is None
+        assert proxy.rewriting.learnt[0][0].prompt_tokens == 3
 
 
 def test_an_upstream_that_answers_before_it_has_all_is_heard():
@@ -320,6 +321,26 @@ def test_a_client_that_sends_nothing_more_hears_so(size):
         one.sendall(b"POST /v1/files HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\nsome of it" % size)
         assert ended(one).startswith(b"HTTP/1.1 408")
         assert not any(request.complete for request in upstream.received)
+
+
+def test_an_upstream_that_takes_no_more_of_a_body_is_given_up():
+    raw = Raw()
+    waiting = threading.Event()
+    raw._read = lambda one, kept: (waiting.wait(SECONDS) and None, b"")
+    with raw as upstream, proxying(upstream.url, answer_seconds=0.2) as proxy:
+        with proxy.connect() as one:
+            one.sendall(b"POST /v1/files HTTP/1.1\r\nhost: x\r\ncontent-length: 50000000\r\n\r\n")
+            sending = threading.Thread(target=lambda: _sent(one, 50_000_000))
+            sending.start()
+            assert told(one, b"}}").startswith(b"HTTP/1.1 504")
+            one.shutdown(socket.SHUT_RDWR)
+            sending.join(SECONDS)
+        waiting.set()
+
+
+def _sent(one, size):
+    with suppress(OSError):
+        one.sendall(b"x" * size)
 
 
 def test_a_slow_reader_holds_the_upstream_and_loses_nothing():
