@@ -201,7 +201,12 @@ def _wishes(given: dict[bytes, bytes]) -> Wishes:
         order = _text(given[b"x-contextpilot-order"])
         if order not in _ORDERS:
             raise Unusable(f"x-contextpilot-order is one of {', '.join(_ORDERS)}", "x-contextpilot-order")
-    return Wishes(switch in _OFF, cast("frozenset[Lists] | None", lists), cast("Labels | None", labels), order)
+    return Wishes(
+        switch in _OFF,
+        cast("frozenset[Lists] | None", lists),
+        cast("Labels | None", labels),
+        cast("Order | None", order),
+    )
 
 
 def _text(value: bytes) -> str:
