@@ -210,3 +210,46 @@ def test_spans_are_in_order_and_apart(spans):
     with pytest.raises(InputError, match="in order"):
         repeats.add("[1]", "12345", within=spans)
     assert repeats.characters == 0
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_blanks_at_the_end_of_a_line_are_not_put_where_a_text_goes_on(whole):
+    repeats, originals = Repeats(), Originals()
+    text = f"<a>{LINES[0]}\n{LINES[1]}</a>"
+    found = repeats.add("[1]", f"{LINES[0]}\n{LINES[1]} \t\n", whole=whole)
+    originals.add("[1]", found)
+    found = repeats.add("[2]", text, within=[(3, len(text) - 4)], whole=whole)
+    assert len(hints(found)) == 1
+    assert originals.add("[2]", found) == text
+
+
+def test_what_is_pointed_at_ends_where_a_part_ends():
+    """The same lines go on behind it, but not behind the same line end."""
+    passage, rest = "\n".join(LINES[:2]), f"\n{LINES[2]}\n" * 2
+    repeats, originals = Repeats(), Originals()
+    text = f"<a>{passage}{rest}"
+    originals.add("[1]", repeats.add("[1]", text, within=[(3, 3 + len(passage))]))
+    again = f"{passage}\n{rest}"
+    found = repeats.add("[2]", again)
+    assert LINES[0] not in found
+    assert LINES[2] not in found
+    assert originals.add("[2]", found) == again
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_no_hint_stands_behind_a_backslash(whole):
+    repeats, originals = Repeats(), Originals()
+    originals.add("[1]", repeats.add("[1]", TABLE, whole=whole))
+    text = f"a\\{TABLE}"
+    found = repeats.add("[2]", text, within=[(2, len(text))], whole=whole)
+    assert "\\[" not in found
+    assert originals.add("[2]", found) == text
+
+
+def test_nothing_points_at_a_whole_that_was_taken_back():
+    repeats = Repeats()
+    mark = repeats.mark
+    repeats.add("[1]", TABLE, whole=True)
+    repeats.back_to(mark)
+    assert repeats.add("[2]", TABLE, whole=True) == TABLE
+    assert len(hints(repeats.add("[3]", TABLE, whole=True))) == 1
