@@ -59,5 +59,5 @@ class Repeating:
 
     @property
     def left_out(self) -> int:
-        """Characters that hints stand for, less those of the hints."""
-        return 0 if self._repeats is None else self._repeats.left_out
+        """Characters that hints stand for, less those of the hints; hints for other scripts have more, and fewer bytes."""
+        return 0 if self._repeats is None else max(0, self._repeats.left_out)

@@ -160,7 +160,7 @@ def test_a_hint_points_at_text_that_stands_in_full_before_it(given_messages, lev
                 plainly[place] += [False] * len(words)
     assert repeating.replaced == hints
     assert repeating.left_out >= 0
-    assert (repeating.left_out > 0) == (hints > 0)
+    assert hints or repeating.left_out == 0
 
 
 def take(repeating, role, number, text, spans=None):
@@ -213,4 +213,5 @@ def test_hostile_texts_break_nothing(given_texts):
     repeating = Repeating("blocks+chunks", True, 10**6)
     for number, (role, text) in enumerate(given_texts, start=1):
         sent = take(repeating, role, number, text, [(0, len(text))] if role != "tool" else None)
-        assert role == "tool" or sent == text
+        if role == "assistant" or (role != "tool" and is_marked(text)):
+            assert sent == text
