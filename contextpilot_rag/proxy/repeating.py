@@ -59,5 +59,5 @@ class Repeating:
 
     @property
     def left_out(self) -> int:
-        """Characters that hints stand for, less those of the hints; hints for other scripts have more, and fewer bytes."""
+        """Characters that hints stand for, less those of the hints; at least 0, as hints save bytes first of all."""
         return 0 if self._repeats is None else max(0, self._repeats.left_out)
