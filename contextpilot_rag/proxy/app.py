@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from ..failing import Failures
 from ..service.body import ClientGoneError, Receive, linger
@@ -18,7 +21,7 @@ from ..types import Usage
 from .bodies import beginning
 from .formats.table import api_of
 from .heads import Head, Headers, read_head, report_headers, with_length
-from .problems import Busy, NotOffered, Refused, TooLarge
+from .problems import Busy, NotOffered, Refused, TooLarge, Unusable
 from .refusals import refusal
 from .relay import BrokenOffError, Client, Forwarded, Forwarding, Relay, Send
 from .rewriting import Call, Outcome, Rewriting
@@ -30,12 +33,13 @@ logger = logging.getLogger("contextpilot_rag")
 
 TenantOf = Callable[[Headers], tuple[str, list[tuple[bytes, bytes]]]]
 
+_OBJECT = re.compile(rb"[ \t\r\n]*\{")
+_BEGINNING = 1  # bytes of a long body that are waited for, so that a tenant's salt can come first in it
 _UNREAD = 2**16  # bytes of a body that is not looked into and still kept, so that it can be sent again
 _LINGER_BYTES = 32 * 2**20  # of a refused body that are read on, so that its sender hears why
 _LINGER_SECONDS = 2.0
 _MOST_LATER = 10_000  # answers that wait to be learnt from
 _SHUT = 499  # what a client that went away is counted as; nobody gets it
-_OFF = Report(reason="switched off by the request")
 
 
 class Counts(Protocol):
@@ -185,17 +189,39 @@ class ProxyApp:
         request = Forwarding(scope["method"].encode("ascii"), target, head.headers, head.shows_key)
         request.said = lambda upstream: _said(course, upstream)
         body, more = await self._body(course, head, receive)
+        request.body = body
         if more:
-            request.streamed, request.length, request.body = True, head.length, body
+            request.streamed, request.length = True, head.length
             request.idle = self._settings.body_seconds
-            return request
-        course.client.watch()
+        else:
+            course.client.watch()
         if course.report is None and course.api is not None:
-            body = await self._rewritten(course, Call(course.api, body, tenant, head.wishes, self._upstreams.cloud))
-        request.body, request.listen = body, course.outcome is not None
-        if head.chunked or (head.length is not None and head.length != len(body)):
-            request.headers = with_length(head.headers, len(body))
+            call = Call(course.api, body, tenant, head.wishes, self._upstreams.cloud)
+            request.body = await self._rewritten(course, call)
+            request.listen = course.outcome is not None
+        elif course.api is not None and head.readable and not head.compressed:
+            self._salt(request, tenant)
+        if not more and (head.chunked or (head.length is not None and head.length != len(request.body))):
+            request.headers = with_length(head.headers, len(request.body))
         return request
+
+    def _salt(self, request: Forwarding, tenant: str) -> None:
+        """Keep a tenant apart in a body that is too long to be looked into: the salt comes first in it.
+
+        Raises:
+            Unusable: there is nowhere to put it.
+        """
+        salt = None if self._upstreams.cloud else self._rewriting.salt(tenant)
+        if salt is None:
+            return
+        begun = _OBJECT.match(request.body)
+        if begun is None:
+            raise Unusable("the body is no JSON object that could be given a cache_salt")
+        member = msgspec.json.encode({"cache_salt": salt})[1:-1] + b","
+        request.body = request.body[: begun.end()] + member + request.body[begun.end() :]
+        if request.length is not None:
+            request.length += len(member)
+            request.headers = with_length(list(request.headers), request.length)
 
     async def _body(self, course: _Course, head: Head, receive: Receive) -> tuple[bytes, bool]:
         """The body as far as it has to be here, and whether more follows. Sets the reason why it is not looked into."""
@@ -209,7 +235,8 @@ class ProxyApp:
             return b"", False
         most = looked if course.api is not None and course.report is None else 0
         if head.length is not None and head.length > max(most, _UNREAD):
-            return b"", True
+            most = _BEGINNING if course.api is not None else 0
+            return await beginning(receive, most, self._settings.body_seconds) if most else (b"", True)
         if head.length is None and most_of_all is not None:  # nothing is forwarded of what may be refused
             most = most_of_all
         body, more = await beginning(receive, most if head.length is None else head.length, self._settings.body_seconds)
@@ -222,8 +249,6 @@ class ProxyApp:
 
     def _unread(self, head: Head) -> Report | None:
         """Why a request is not looked into; None: it is."""
-        if head.wishes.off:
-            return _OFF
         if head.compressed:
             return Report(reason="its body is compressed")
         if not head.readable:

@@ -35,7 +35,7 @@ def changed(
         return plain
     if cloud == "anthropic" and asked.api == "messages":
         return breakpoints(asked, done.texts, [Stable(opening.text.path, _ends(ordered, done))])
-    if cloud == "openai" and asked.api != "messages" and asked.body.get(_CACHE_KEY) is None:
+    if cloud == "openai" and asked.api in ("chat", "responses") and asked.body.get(_CACHE_KEY) is None:
         request = ordered.alignment.request
         first = request.blocks[ordered.alignment.order[0]].key
         return [*plain, Edit((_CACHE_KEY,), _key(request.namespace, first, secret))]
@@ -47,11 +47,13 @@ def _key(namespace: Namespace, first: object, secret: str) -> str:
 
 
 def _ends(ordered: Ordered, done: Written) -> list[int]:
-    """Where the group ends, and where that part of it ends that is believed cached: found there, written at the end."""
+    """Where the group ends, and before it, where that part ends that was believed cached when it was first sent.
+
+    The cache is found there and written at the end. History that is sent again is cut where it was.
+    """
     assert done.group is not None  # noqa: S101  the caller looked
     items = done.group.items
     ends = [items[-1].span[1]]
-    cached = ordered.alignment.cached_blocks
-    if 0 < cached < len(items):
-        ends.insert(0, items[cached - 1].span[1])
+    if 0 < ordered.cached < len(items):
+        ends.insert(0, items[ordered.cached - 1].span[1])
     return ends

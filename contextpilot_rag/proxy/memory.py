@@ -25,10 +25,12 @@ class Decision:
     Args:
         order: of its first group of blocks, as ranks.
         engine: where the request went.
+        cached: how many of these blocks were believed cached.
     """
 
     order: tuple[int, ...] | None = None
     engine: str | None = None
+    cached: int = 0
 
 
 def chain(purpose: str, fields: Iterable[str], messages: Iterable[object]) -> list[bytes]:

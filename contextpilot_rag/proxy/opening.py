@@ -52,11 +52,13 @@ class Ordered:
         order: for each place, the item that stands there.
         alignment: what the index was told, and will be reported on.
         reason: why it is this one.
+        cached: how many items were believed cached when it was decided.
     """
 
     order: tuple[int, ...]
     alignment: AlignedPrompt
     reason: str
+    cached: int = 0
 
 
 class Openings:
@@ -108,7 +110,7 @@ class Openings:
         else:
             prepared = self._pilot.blocking.prepare(blocks, namespace=space, **options)
             aligned = await self._pilot.blocking.asker.adecide(prepared)
-        return Ordered(_items(aligned), aligned, aligned.reason)
+        return Ordered(_items(aligned), aligned, aligned.reason, aligned.cached_blocks)
 
     async def _again(
         self,
@@ -132,7 +134,7 @@ class Openings:
                 await pilot.asker.asent(aligned)
             except Exception as error:  # noqa: BLE001  fails open: it is only about what is believed cached
                 pilot.asker.failures.note(error, "sent")
-        return Ordered(order, aligned, "as when it was first sent")
+        return Ordered(order, aligned, "as when it was first sent", 0 if before is None else before.cached)
 
     def _seen(self, head: bytes) -> bool:
         """Whether a prompt began like this before; from now on, one has."""

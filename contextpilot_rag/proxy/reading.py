@@ -13,6 +13,7 @@ from .formats.table import FORMATS
 from .opening import Opening
 from .words import Api, Asked, Group, Lists, Text
 
+_MOST = 4_096  # blocks of a group: one of more is no context that was retrieved
 _decode = msgspec.json.Decoder().decode
 
 
@@ -74,7 +75,7 @@ def recognised(asked: Asked, lists: frozenset[Lists], *, tool_results: bool) -> 
             if text.role == "assistant" or (text.role == "tool" and not tool_results):
                 continue
             results = results or text.role == "tool"
-            found = find(text, lists, tool_results=tool_results)
+            found = [group for group in find(text, lists, tool_results=tool_results) if len(group.items) <= _MOST]
             if found:
                 groups[text.path] = found
                 first = first or (place, text, found[0])

@@ -70,7 +70,7 @@ class Rewriter:
             await self._window.__aexit__(None, None, None)
 
     def salt(self, tenant: str) -> str | None:
-        """The cache salt of a tenant's requests; None: it has none."""
+        """As `Rewriting.salt`."""
         return self._pilot.blocking.asker.salt(Namespace(tenant=tenant))
 
     async def rewrite(self, call: Call) -> Outcome:
@@ -79,6 +79,8 @@ class Rewriter:
         if body is None:
             return self._unread(call)
         salting = salted(body, self._salt(call), self._settings.client_salt, call.cloud)
+        if call.wishes.off:
+            return Outcome(self._spliced(call, salting), Report(reason="switched off by the request"))
         try:
             return await self._rewritten(call, body, salting)
         except Refused:
@@ -97,8 +99,8 @@ class Rewriter:
         failures = self._pilot.blocking.asker.failures
         try:
             if outcome.chain and engine is not None:
-                known = self._memory.get(outcome.chain)
-                self._memory.put(outcome.chain, Decision(None if known is None else known.order, engine))
+                known = self._memory.get(outcome.chain) or Decision()
+                self._memory.put(outcome.chain, replace(known, engine=engine))
             if outcome.alignment is not None:
                 await self._pilot.observe(outcome.alignment, usage)
         except Exception as error:  # noqa: BLE001  fails open: the client has its answer
@@ -168,7 +170,7 @@ class Rewriter:
             if before is not None:
                 before = replace(before, engine=engine or before.engine)
             ordered = await self._openings.ordered(found.opening, asked, namespace, before, labels, _options(call))
-            self._memory.put(key, Decision(ordered.order, ordered.alignment.engine))
+            self._memory.put(key, Decision(ordered.order, ordered.alignment.engine, ordered.cached))
             engine = ordered.alignment.engine or engine
         chosen = self._pilot.settings
         repeating = Repeating(chosen.dedup, chosen.normalise, chosen.max_text)

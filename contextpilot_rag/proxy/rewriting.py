@@ -65,6 +65,10 @@ class Rewriting(Protocol):
         """
         ...
 
+    def salt(self, tenant: str) -> str | None:
+        """The ``cache_salt`` that requests of a tenant carry which are not looked into; None: they carry none."""
+        ...
+
     async def answered(self, outcome: Outcome, usage: Usage | None, engine: str | None) -> None:
         """It was answered. Never raises.
 

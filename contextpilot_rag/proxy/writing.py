@@ -48,15 +48,20 @@ def written(
     opening = None if ordered is None else found.opening
     group: Group | None = None
     names: tuple[str, ...] = ()
-    for message in asked.messages:
-        for text in message.texts:
-            groups = found.groups.get(text.path, [])
-            if opening is not None and ordered is not None and text.path == opening.text.path:
-                sent, group, names = _opening(opening, groups[1:], ordered.order, repeating, labels, hint=hint)
-            else:
-                sent = repeating.take(text, text.text, *_replaceable(text, text.text, groups))
-            if sent != text.text:
-                texts[text.path] = sent
+    first = None if opening is None else opening.text.path
+    some = [text for message in asked.messages for text in message.texts]
+    last = max((at for at, text in enumerate(some) if _may_repeat(text, found, first)), default=-1)
+    for at, text in enumerate(some):
+        groups = found.groups.get(text.path, [])
+        taken = repeating if at <= last else None  # nobody looks for what stands behind all that may repeat something
+        if opening is not None and ordered is not None and text.path == first:
+            sent, group, names = _opening(opening, groups[1:], ordered.order, taken, labels, hint=hint)
+        elif taken is not None:
+            sent = taken.take(text, text.text, *_replaceable(text, text.text, groups))
+        else:
+            continue
+        if sent != text.text:
+            texts[text.path] = sent
     return Written(texts, group, names)
 
 
@@ -64,7 +69,7 @@ def _opening(
     opening: Opening,
     later: Sequence[Group],
     order: tuple[int, ...],
-    repeating: Repeating,
+    repeating: Repeating | None,
     labels: Labels,
     *,
     hint: bool,
@@ -80,14 +85,24 @@ def _opening(
             names = tuple(before[item] or "" for item in order)
     told = order_hint_of(opening.group, order, labels) if moved and hint else None
     if text.role == "tool":  # the group is all of it
-        sent = repeating.take(text, sent, *_replaceable(text, sent, [group]))
+        if repeating is not None:
+            sent = repeating.take(text, sent, *_replaceable(text, sent, [group]))
         return (sent if told is None else f"{sent}\n\n{told}"), group, names
+    if repeating is None:
+        return (sent if told is None else with_hint(sent, group, told)[0]), group, names
     ahead = len(sent) - len(text.text)
     if told is not None:
         sent, longer = with_hint(sent, group, told)
         ahead += longer
     spans = [(begin + ahead, end + ahead) for one in later for begin, end in (item.body for item in one.items)]
     return repeating.take(text, sent, spans, quoted=False), group, names
+
+
+def _may_repeat(text: Text, found: Found, first: Path | None) -> bool:
+    """Whether anything of a text may be replaced; nothing is in the opening group, but in a tool's result."""
+    if text.role == "tool":
+        return found.results
+    return len(found.groups.get(text.path, ())) > (1 if text.path == first else 0)
 
 
 def _replaceable(text: Text, sent: str, groups: Sequence[Group]) -> tuple[Sequence[Span] | None, bool]:

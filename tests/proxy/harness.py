@@ -55,6 +55,9 @@ class Passing:
         self.calls.append(call)
         return Outcome(call.raw, Report(reason="nothing was recognised"))
 
+    def salt(self, tenant: str) -> str | None:
+        return None
+
     async def answered(self, outcome: Outcome, usage: Usage | None, engine: str | None) -> None:
         self.learnt.append((usage, engine))
 

@@ -52,7 +52,6 @@ def test_what_was_done_stands_in_the_answers_headers():
 @pytest.mark.parametrize(
     ("headers", "body", "reason"),
     [
-        ([*JSON, ("x-contextpilot", "off")], b"{}", "switched off by the request"),
         ([*JSON, ("content-encoding", "gzip")], gzip.compress(b"{}"), "its body is compressed"),
         ([("content-type", "text/plain")], b"{}", "its body is not said to be JSON"),
         (JSON, b" " * 101, "its body is longer than 100 bytes"),
@@ -66,6 +65,41 @@ def test_what_is_not_looked_into_passes_and_the_answer_says_why(headers, body, r
         assert "x-contextpilot-order" not in reply.headers
         assert upstream.last.body == body
         assert proxy.rewriting.calls == []
+
+
+def test_a_request_that_is_switched_off_still_gets_its_salt_from_the_other_half():
+    with Raw() as upstream, proxying(upstream.url) as proxy:
+        proxy.ask("POST", CHAT, b"{}", [*JSON, ("x-contextpilot", "off")])
+        assert proxy.rewriting.calls[0].wishes.off
+        assert upstream.last.body == b"{}"
+
+
+def acme(headers):
+    return "acme", list(headers)
+
+
+class Salting(Passing):
+    def salt(self, tenant):
+        return f"salt of {tenant}"
+
+
+@pytest.mark.parametrize("size", [200, 200_000, 3_000_000])
+def test_a_body_that_is_too_long_to_be_looked_into_is_given_the_tenants_salt(size):
+    body = b' {"n": 1.50, "prompt": "' + b"x" * size + b'"}'
+    with (
+        Raw() as upstream,
+        proxying(upstream.url, rewriting=Salting(), tenant_of=acme, max_inspected=100) as proxy,
+    ):
+        proxy.ask("POST", CHAT, body, JSON)
+        assert upstream.last.body == b' {"cache_salt":"salt of acme",' + body[2:]
+        with proxy.connect() as client:
+            client.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n")
+            client.sendall(b"content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
+            client.sendall(chunk(body[:50]) + chunk(body[50:]) + b"0\r\n\r\n")
+            assert ended(client).startswith(b"HTTP/1.1 200")
+        assert upstream.last.body == b' {"cache_salt":"salt of acme",' + body[2:]
+        refused = proxy.ask("POST", CHAT, b"[" + b" " * size + b"]", JSON)
+        assert refused.status == 400
 
 
 def test_what_the_request_says_reaches_the_other_half():

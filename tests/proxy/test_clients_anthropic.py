@@ -157,7 +157,6 @@ def test_the_cloud_is_given_breakpoints_and_no_salt(cloud):
     assert "cache_salt" not in json.dumps([first, second])
 
 
-@pytest.mark.xfail(strict=True, reason="where a text is cut is not remembered yet with the order of its blocks")
 def test_a_conversation_with_the_cloud_keeps_its_blocks(cloud):
     """Also where more of them is cached at its second turn than was at its first."""
     engine, client = cloud

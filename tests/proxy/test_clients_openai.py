@@ -240,9 +240,6 @@ def test_the_cloud_is_given_a_key_for_requests_that_begin_alike(cloud):
     assert not any("cache_salt" in body for body in sent)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the cloud's completions know no prompt_cache_key, and refuse what they do not know"
-)
 def test_the_clouds_completions_are_given_no_key(cloud):
     engine, client = cloud
     client.completions.create(model="any", prompt=documents(FIRST))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import unquote
 
 from ..words import Api, Format
 from .chat import Chat
@@ -30,8 +31,12 @@ def api_of(method: str, path: bytes | str) -> Api | None:
 
     >>> api_of("POST", "/openai/v1/responses"), api_of("POST", b"/v1/messages/count_tokens")
     ('responses', None)
+    >>> api_of("POST", "/v1/%63ompletions")
+    'completions'
     """
     if method != "POST":
         return None
     text = path if isinstance(path, str) else path.decode("latin-1")
+    if "%" in text:  # servers decode paths before they look them up
+        text = unquote(text)
     return next((api for end, api in _ENDS.items() if text.endswith(end)), None)
