@@ -107,4 +107,5 @@ def test_a_misspelt_variable_is_told_and_the_pilots_settings_take_none_of_them_f
     assert ProxySettings.from_env(environ) == ProxySettings()
     assert Settings.from_env(environ) == Settings()
     told = {record.getMessage() for record in caplog.records}  # twice where logs were set up
-    assert told == {"environment variable CONTEXTPILOT_PROXY_PORTT is no setting; did you mean CONTEXTPILOT_PROXY_PORT?"}
+    name = "CONTEXTPILOT_PROXY_PORT"
+    assert told == {f"environment variable {name}T is no setting; did you mean {name}?"}
