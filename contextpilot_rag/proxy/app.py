@@ -174,7 +174,7 @@ class ProxyApp:
             raise NotOffered("this proxy forwards requests and answers; WebSockets and CONNECT are neither")
         request = await self._request(course, scope, head, tenant, receive)
         outcome = course.outcome or Outcome(b"")
-        order = self._upstreams.choose(outcome.engine, outcome.tokens, outcome.chain)
+        order = self._upstreams.choose(outcome.engine, outcome.tokens, outcome.beginning or outcome.chain)
         forwarded = await self._relay.forward(course.client, request, order)
         course.status = forwarded.status
         self._learn(course, forwarded)

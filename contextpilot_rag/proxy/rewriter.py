@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from ..async_pilot import AsyncContextPilot
 from ..conversation.history import Dedup
+from ..identity import block_key
 from ..prompt.prompt import AlignedPrompt
 from ..settings import RequestOptions
 from ..types import Namespace, Usage
@@ -191,6 +192,7 @@ class Rewriter:
             alignment,
             _last(keys),
             _tokens(call),
+            b"" if ordered is None else _beginning(ordered.alignment),
         )
 
     async def _given(
@@ -220,7 +222,8 @@ class Rewriter:
             aligned = replace(aligned, salt=self.salt(call.tenant))
         if done.order is not None:
             self._memory.put(key, Decision(done.order, engine))
-        return Outcome(raw, done.report, engine, aligned, _last(keys), _tokens(call))
+        begins = b"" if aligned is None else _beginning(aligned)
+        return Outcome(raw, done.report, engine, aligned, _last(keys), _tokens(call), begins)
 
     def _engine(self, keys: list[bytes]) -> str | None:
         """Where a conversation went so far."""
@@ -283,6 +286,13 @@ def _texts_alone(asked: Asked) -> bool:
 
 def _options(call: Call) -> RequestOptions:
     return {} if call.wishes.order is None else {"order": call.wishes.order}
+
+
+def _beginning(aligned: AlignedPrompt) -> bytes:
+    """What prompts have in common that share a prefix: what stands before the first block, and that block."""
+    request = aligned.request
+    first = request.blocks[aligned.order[0]].key if aligned.order else b""
+    return block_key(repr((request.namespace, first)))
 
 
 def _last(keys: list[bytes]) -> bytes:

@@ -43,6 +43,7 @@ class Outcome:
         alignment: to be observed once it is answered; None: nothing was aligned.
         chain: stands for the conversation so far; empty: it is none.
         tokens: of its prompt, about; 0: not known.
+        beginning: stands for how its prompt begins, where others may begin so, too; empty: nothing is known of that.
     """
 
     body: bytes
@@ -51,6 +52,7 @@ class Outcome:
     alignment: AlignedPrompt | None = field(default=None, repr=False)
     chain: bytes = b""
     tokens: int = 0
+    beginning: bytes = b""
 
 
 class Rewriting(Protocol):

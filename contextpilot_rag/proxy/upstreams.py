@@ -20,6 +20,7 @@ from .rewriting import Cloud
 
 _LOOK_SECONDS = 0.5  # how long what is known of engines is taken for true: to ask costs
 _DEAD_SECONDS = 2.0  # how long one that could not be reached is left alone
+_MOST_LOAD = 1.25  # of the mean, as for engines of a fleet
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -53,6 +54,11 @@ class Upstream:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    @property
+    def busy(self) -> int:
+        """Requests that are on their way to it."""
+        return len(self._open) - len(self._idle)
 
     def kept(self) -> Line | None:
         """A connection that was used before, the one used last; None: there is none."""
@@ -182,12 +188,21 @@ class Upstreams:
         if engine not in alive:
             engine = None if self._pilot is None else self._pilot.blocking.route(None, tokens)
         if key:
-            order = sorted(self._all, key=lambda one: hashlib.blake2b(one.name.encode() + b"\0" + key).digest())
+            order = self._bounded(key)
         else:
             self._turn += 1
             turn = self._turn % len(self._all)
             order = self._all[turn:] + self._all[:turn]
         return sorted(order, key=lambda one: (one.name not in alive, one.name != engine))
+
+    def _bounded(self, key: bytes) -> list[Upstream]:
+        """By rendezvous hashing, but none that has much more to do than the others: many requests may begin alike.
+
+        Bounded loads: Mirrokni, Thorup and Zadimoghaddam, "Consistent Hashing with Bounded Loads" (2018).
+        """
+        most = _MOST_LOAD * (sum(one.busy for one in self._all) + 1) / len(self._all)
+        order = sorted(self._all, key=lambda one: hashlib.blake2b(one.name.encode() + b"\0" + key).digest())
+        return sorted(order, key=lambda one: one.busy >= most)
 
     async def connect(self, upstream: Upstream) -> Line:
         """A new connection to one of them.

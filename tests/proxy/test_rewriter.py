@@ -74,6 +74,12 @@ def test_the_report_says_what_was_done():
     assert second.reason
 
 
+def test_prompts_that_begin_alike_are_known_to():
+    sent = Sent()
+    outcomes = [sent.outcome(body(SYSTEM, documents(names))) for names in ("ABC", "BAD", "DC")]
+    assert outcomes[0].beginning == outcomes[1].beginning != outcomes[2].beginning
+
+
 def test_nothing_recognised_is_nothing_changed():
     sent = Sent()
     raw = body(SYSTEM, {"role": "user", "content": "[1] one\n[2] two\nb[1] = a[2]"})

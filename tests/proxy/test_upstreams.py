@@ -62,6 +62,14 @@ def test_where_none_is_named_the_pilot_chooses():
     assert names(upstreams.choose("gone", 10))[0] == "c"
 
 
+def test_one_that_has_much_more_to_do_than_others_is_not_given_more_by_chance():
+    upstreams = Upstreams(ENGINES, Pilot())
+    first = upstreams.choose(None, 0, b"all begin like this")
+    first[0]._open.update(object() for _ in range(3))
+    then = upstreams.choose(None, 0, b"all begin like this")
+    assert names(then) == names([*first[1:], first[0]])
+
+
 def test_dead_ones_come_last_and_are_still_tried():
     pilot = Pilot(dead="b", chosen="a")
     upstreams = Upstreams(ENGINES, pilot)
