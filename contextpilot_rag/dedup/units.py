@@ -7,6 +7,7 @@ chunking), but for the first unit or two.
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
 from bisect import bisect_left
 from itertools import accumulate, pairwise
@@ -15,15 +16,14 @@ from .composed import composed as composed_form
 from .composed import is_composed
 
 _LONG = 480  # characters of a line that is cut
+_NEVER = 2 * sys.maxsize
 # Behind a sentence or clause, else behind a blank, else behind a character that comes often enough, all of them only
 # after every other letter or digit: so two texts that meet go on alike, even where all sentences are about as long.
 # Else anywhere but in a line's end.
-_HALF = r"[02468aegikmoqsuwyACEGIKMOQSUWY\x80-\U0010ffff]"
-_CUT = re.compile(
-    rf".{{40,478}}?[.;!?,:)\]}}>](?<={_HALF}.) |.{{40,478}}?[.;!?,:)\]}}> ](?<={_HALF}.)"
-    rf"|.{{48,479}}?[05AEMae\u3001\u3002\uff0c](?<={_HALF}.)|.{{1,480}}(?:(?<=\r)\n)?",
-    re.DOTALL,
-)
+_HALF = r"(?<=[02468aegikmoqsuwyACEGIKMOQSUWY\x80-\U0010ffff].)"
+_sentence = re.compile(rf"[.;!?,:)\]}}>]{_HALF} ", re.DOTALL).search
+_clause = re.compile(rf"[.;!?,:)\]}}> ]{_HALF}", re.DOTALL).search
+_often = re.compile(rf"[05AEMae\u3001\u3002\uff0c]{_HALF}", re.DOTALL).search
 
 
 def units(text: str, *, composed: bool = True) -> list[str]:
@@ -58,12 +58,45 @@ def _cut(line: str) -> list[str]:
     """A line in pieces. Where it is cut does not depend on how it ends: blanks and its end stay with the last."""
     body = len(line.rstrip(" \t\r\n"))
     if len(line) - body > _LONG:
-        return _CUT.findall(line)
+        body = len(line)
     if body <= _LONG:
         return [line]
-    pieces: list[str] = _CUT.findall(line, 0, body)
-    pieces[-1] += line[body:]
-    return pieces
+    cuts = _cuts(line, body)
+    cuts[-1] = len(line)
+    return [line[begin:end] for begin, end in pairwise(cuts)]
+
+
+def _cuts(line: str, end: int) -> list[int]:
+    """Where to cut the line's first so many characters: 0, and where each piece ends.
+
+    The next place of each kind is looked for once, and kept until a piece has gone past it.
+    """
+    cuts = [0]
+    begin = sentence = clause = often = 0
+    while begin < end:
+        until = begin + _LONG
+        if sentence < begin + 42:
+            found = _sentence(line, begin + 40, end)
+            sentence = _NEVER if found is None else found.end()
+        if sentence <= until:
+            begin = sentence
+            cuts.append(begin)
+            continue
+        if clause < begin + 41:
+            found = _clause(line, begin + 40, end)
+            clause = _NEVER if found is None else found.end()
+        if clause < until:
+            begin = clause
+            cuts.append(begin)
+            continue
+        if often < begin + 49:
+            found = _often(line, begin + 48, end)
+            often = _NEVER if found is None else found.end()
+        begin = often if often <= until else min(until, end)
+        if begin == until and begin < end and line[begin - 1] == "\r" and line[begin] == "\n":
+            begin += 1
+        cuts.append(begin)
+    return cuts
 
 
 def _cut_decomposed(line: str) -> list[str]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import unicodedata
 
 import pytest
@@ -12,6 +13,74 @@ from contextpilot_rag.dedup.units import normal, starts, units
 from tests.dedup.material import SAME, SENTENCES, texts
 
 any_text = st.one_of(texts, st.text(), st.text("ab .\n\r\t\x0ce\u0301\u2028", max_size=40))
+
+
+HALF = r"[02468aegikmoqsuwyACEGIKMOQSUWY\x80-\U0010ffff]"
+SLOW_CUT = re.compile(  # what is preferred stands first
+    rf".{{40,478}}?[.;!?,:)\]}}>](?<={HALF}.) |.{{40,478}}?[.;!?,:)\]}}> ](?<={HALF}.)"
+    rf"|.{{48,479}}?[05AEMae\u3001\u3002\uff0c](?<={HALF}.)|.{{1,480}}(?:(?<=\r)\n)?",
+    re.DOTALL,
+)
+
+
+def slow_units(text):
+    """Each line by one pattern that tries all places."""
+    found = []
+    for line in text.splitlines(keepends=True):
+        body = len(line.rstrip(" \t\r\n"))
+        if len(line) - body > 480:
+            found += SLOW_CUT.findall(line)
+        elif body <= 480:
+            found.append(line)
+        else:
+            *some, last = SLOW_CUT.findall(line, 0, body)
+            found += [*some, last + line[body:]]
+    return found
+
+
+def drawn(letters, count, seed, share=1.0):
+    """A text of these letters; with a share less than 1 the first ones are the more frequent."""
+    weights = [share**place for place in range(len(letters))]
+    return "".join(random.Random(seed).choices(letters, weights, k=count))
+
+
+ALPHABETS = [
+    *("ab .", "bdfhj. ", "b. ", "xyz.;", "b", "abcdefgh ,:0", "b\r\n", "bd \t\r\n", "0123456789abcdef", "bdf05AEM"),
+    *(
+        "\u4e00\u4e8c\u3001\u3002\uff0c",
+        "\u0431\u0430, .",
+        "b\u00e9 .",
+        "\U0001f600b. ",
+        "b}>)] ",
+        "\u05d0\u0628 .",
+        "\x1c\x85b. ",
+    ),
+]
+
+
+@given(
+    st.one_of(
+        any_text,
+        st.builds(
+            drawn,
+            st.one_of(st.sampled_from(ALPHABETS), st.text("abM.,; 0\r\n\t\u3002\u0431", min_size=1, max_size=9)),
+            st.integers(0, 3_000),
+            st.integers(),
+            st.sampled_from([1.0, 0.5, 0.1]),
+        ),
+    )
+)
+def test_cuts_are_those_of_one_pattern_that_tries_all_places(text):
+    assert units(text) == slow_units(text)
+
+
+@pytest.mark.parametrize("length", [479, 480, 481, 482, 959, 960, 961, 962])
+@pytest.mark.parametrize("rare", ["b. ", "a. ", "a.", "a ", "aa", "\u4e00\u3002", "\r\n", "  ", ""])
+def test_cuts_are_the_same_where_what_they_are_made_by_stands_at_a_limit(rare, length):
+    for place in (0, 37, 38, 39, 40, 41, 46, 47, 48, 476, 477, 478, 479, 480, 481, 520):
+        text = ("b" * place + rare).ljust(length, "b")
+        for end in ("", "\n", " \r\n", " " * 481):
+            assert units(text + end) == slow_units(text + end)
 
 
 def slow_normal(text):
