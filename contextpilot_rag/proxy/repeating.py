@@ -32,7 +32,9 @@ class Repeating:
         self._whole = level == "blocks"
         self._max_text = max_text
 
-    def take(self, text: Text, sent: str, within: Sequence[Span] | None, quoted: bool = False) -> str:
+    def take(
+        self, text: Text, sent: str, within: Sequence[Span] | None, quoted: bool = False, *, repeats: bool = True
+    ) -> str:
         """What is sent for a text.
 
         Args:
@@ -41,16 +43,16 @@ class Repeating:
             within: the parts of that in which something may be replaced; None: all of a tool's result, and nothing of
                 what others said.
             quoted: they are insides of JSON strings.
+            repeats: False: nothing in it is replaced; these parts are blocks that others may repeat.
         """
-        repeats = self._repeats
-        if repeats is None or text.role == "assistant":
+        if self._repeats is None or text.role == "assistant":
             return sent
         tools = text.role == "tool"
         if len(sent) > self._max_text:
             return shield(sent) if tools else sent
         # What looks like a hint is shielded in a result; a user's text stays as it is, and then has none of ours.
-        replace = tools or (within is not None and not is_marked(sent))
-        return repeats.add(text.place, sent, replace=replace, within=within, quoted=quoted, whole=self._whole)
+        replace = repeats and (tools or (within is not None and not is_marked(sent)))
+        return self._repeats.add(text.place, sent, replace=replace, within=within, quoted=quoted, whole=self._whole)
 
     @property
     def replaced(self) -> int:

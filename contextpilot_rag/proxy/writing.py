@@ -94,8 +94,10 @@ def _opening(
     if told is not None:
         sent, longer = with_hint(sent, group, told)
         ahead += longer
-    spans = [(begin + ahead, end + ahead) for one in later for begin, end in (item.body for item in one.items)]
-    return repeating.take(text, sent, spans, quoted=False), group, names
+    if later:
+        spans = [(begin + ahead, end + ahead) for one in later for begin, end in (item.body for item in one.items)]
+        return repeating.take(text, sent, spans), group, names
+    return repeating.take(text, sent, [item.body for item in group.items], repeats=False), group, names
 
 
 def _may_repeat(text: Text, found: Found, first: Path | None) -> bool:

@@ -132,8 +132,9 @@ def test_history_that_is_sent_again_becomes_the_same_bytes():
     assert sent.messages(*turns)[:4] == second
 
 
-def test_documents_that_stand_in_an_earlier_turn_are_pointed_at_and_can_be_restored():
-    sent = Sent()
+@pytest.mark.parametrize("level", ["blocks", "blocks+chunks"])
+def test_documents_that_stand_in_an_earlier_turn_are_pointed_at_and_can_be_restored(level):
+    sent = Sent(options={"dedup": level})
     turns = [SYSTEM, documents("ABC", "One?"), {"role": "assistant", "content": "Yes."}, documents("BD", "Two?")]
     outcome = sent.outcome(body(*turns))
     last = json.loads(outcome.body)["messages"][3]["content"]
