@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ..identity import block_key
 from ..types import Block
 from .explicit import FIELD, Explicit, Given
+from .lasting import lasting
 from .memory import chain
 from .words import Asked, Message
 
 MAX_CHARACTERS = 64 * 2**20
 _ENTRY, _BLOCK = 512, 256  # characters that stand for what it takes to hold one, besides its text
-_PASSING = frozenset({FIELD, "cache_control"})  # come and go while the message stays what it is
 
 
 @dataclass(slots=True)
@@ -151,7 +150,7 @@ def _keyed(asked: Asked, explicit: Explicit, tenant: str) -> Iterator[tuple[Mess
     if explicit.conversation is None:
         return iter(())
     fields = (tenant, asked.model, asked.api, explicit.conversation)
-    return zip(asked.messages, chain("attached v1", fields, map(_lasting, asked.messages)), strict=True)
+    return zip(asked.messages, chain("attached v1", fields, map(lasting, asked.messages)), strict=True)
 
 
 def _overhead(given: Given) -> int:
@@ -161,27 +160,3 @@ def _overhead(given: Given) -> int:
 def _says(message: Message) -> bool:
     """Whether a message says itself what it was given, if only that it is nothing."""
     return isinstance(message.value, Mapping) and FIELD in message.value
-
-
-def _lasting(message: Message) -> Any:  # noqa: ANN401
-    """What of a message stays when it is sent again.
-
-    Clients move marks of what is to be cached from turn to turn, and with them write one text as a list, or as itself.
-    """
-    value = message.value
-    if not isinstance(value, Mapping):
-        return [message.role, _parts(value)]
-    return {name: _parts(part) if name == "content" else part for name, part in value.items() if name not in _PASSING}
-
-
-def _parts(content: Any) -> Any:  # noqa: ANN401
-    """A message's content without marks; one that is a single text as that text."""
-    if not isinstance(content, list):
-        return content
-    parts = [
-        {name: value for name, value in part.items() if name not in _PASSING} if isinstance(part, Mapping) else part
-        for part in content
-    ]
-    if len(parts) == 1 and isinstance(parts[0], dict) and set(parts[0]) == {"type", "text"}:
-        return parts[0]["text"]
-    return parts

@@ -19,6 +19,7 @@ from . import reading
 from .attached import Attached
 from .clouds import changed
 from .explicit import Explicit, explicit_of, opening_key
+from .lasting import lasting
 from .located import NotLocated, splice
 from .memory import Decision, Memory, chain
 from .opening import Openings, Ordered
@@ -152,7 +153,7 @@ class Rewriter:
         lists: frozenset[Lists] = self._settings.known_lists if call.wishes.lists is None else call.wishes.lists
         labels: Labels = call.wishes.labels or self._settings.labels
         fields = (call.tenant, asked.model, call.api, labels, *sorted(lists))
-        keys = await self._apart(call, chain, "proxy v1", fields, [[one.role, one.value] for one in asked.messages])
+        keys = await self._apart(call, lambda: chain("proxy v1", fields, map(lasting, asked.messages)))
         namespace = Namespace(tenant=call.tenant, model=asked.model)
         engine = self._engine(keys)
         if explicit is not None:

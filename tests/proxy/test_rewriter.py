@@ -248,3 +248,25 @@ def test_the_set_of_blocks_never_changes_and_all_else_stays(requests):
         assert got.startswith("<documents>\n")
         assert got.endswith(question)
         assert sent.messages(SYSTEM, message)[1]["content"] == got
+
+
+@pytest.mark.parametrize("cloud", ["", "anthropic"])
+def test_marks_of_what_is_to_be_cached_come_and_go_while_the_order_stays(cloud):
+    sent = Sent()
+
+    def asked(*messages):
+        raw = json.dumps({"model": "m", "system": "Be brief.", "messages": messages}).encode()
+        return json.loads(sent.outcome(raw, "messages", cloud=cloud).body)["messages"][0]["content"]
+
+    def marked(message):
+        mark = {"cache_control": {"type": "ephemeral"}}
+        return {**message, "content": [{"type": "text", "text": message["content"], **mark}]}
+
+    def order(content):
+        return re.findall(r'source="(.)\.txt"', "".join(part["text"] for part in content))
+
+    asked(marked(documents("ABC")))
+    assert order(asked(marked(documents("CBAD", "One?")))) == list("ABCD")
+    plain = {"role": "user", "content": [{"type": "text", "text": documents("CBAD", "One?")["content"]}]}
+    answer = {"role": "assistant", "content": "Yes."}
+    assert order(asked(plain, answer, marked(documents("EC", "Two?")))) == list("ABCD")
