@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Annotated, Any, TypeVar
 from zlib import crc32
 
@@ -17,6 +18,9 @@ from ..errors import InputError
 # Pieces of about four characters of English, found from the left: a text's pieces are those of every text that begins
 # with it, but perhaps the last one. Together they are the text.
 _PIECE = re.compile(r" ?[A-Za-z]{1,6}|\d{1,3}|[^\W\d_]{1,2}|\s{1,8}|[^\w\s]{1,3}|.", re.DOTALL)
+_LINE_END = re.compile(r"\n(?=\S)")  # no piece goes on behind one
+_LONG = 2_048  # characters of a line whose tokens are not remembered
+_CHUNK = 4_096  # tokens that are made in one go of such a line
 # Pieces of text are 32-bit checksums; these are beyond, so that no text can forge them.
 _MESSAGE_START = 1 << 32
 _MESSAGE_END = _MESSAGE_START + 1
@@ -84,17 +88,41 @@ def pieces(text: str) -> list[str]:
 
 def text_pieces(text: str) -> Iterator[str]:
     """As `pieces`, one by one."""
-    return (piece.group() for piece in _PIECE.finditer(text))
+    return map(re.Match.group, _PIECE.finditer(text))
 
 
 def text_tokens(text: str) -> Iterator[int]:
     """A text's tokens, the same in every process."""
-    return map(token, text_pieces(text))
+    return itertools.chain.from_iterable(text_chunks(text))
 
 
+def text_chunks(text: str) -> Iterator[array[int]]:
+    """As `text_tokens`, some at a time. They are others', too: not to be changed."""
+    begin = 0
+    for end in itertools.chain(map(re.Match.end, _LINE_END.finditer(text)), [len(text)]):
+        line = text[begin:end]
+        if len(line) <= _LONG:
+            yield _line_tokens(line)
+        else:
+            tokens = map(token, text_pieces(line))
+            while chunk := array("Q", itertools.islice(tokens, _CHUNK)):
+                yield chunk
+        begin = end
+
+
+@lru_cache(1 << 13)
+def _line_tokens(line: str) -> array[int]:
+    return array("Q", list(map(token, pieces(line))))
+
+
+@lru_cache(1 << 16)
 def token(piece: str | int) -> int:
     """The token of a piece, or of one of what is no text."""
-    return piece if isinstance(piece, int) else crc32(piece.encode("utf-8", "surrogatepass"))
+    return piece if isinstance(piece, int) else _checksum(piece)
+
+
+def _checksum(text: str) -> int:
+    return crc32(text.encode("utf-8", "surrogatepass"))
 
 
 def shown(piece: str | int) -> str:
@@ -106,15 +134,21 @@ def shown(piece: str | int) -> str:
     return piece if isinstance(piece, str) else _NAMES.get(piece, "<|other|>")
 
 
-def limited(tokens: Iterable[int], most: int) -> array[int]:
+def limited(chunks: Iterable[Sequence[int]], most: int) -> array[int]:
     """All tokens, or an error as soon as there are too many; a huge body must not be tokenized to its end.
+
+    Args:
+        chunks: the tokens, some at a time.
+        most: that there may be.
 
     Raises:
         InputError: there are more than ``most``.
     """
-    found = array("Q", itertools.islice(tokens, most + 1))
-    if len(found) > most:
-        raise InputError(f"the prompt is longer than the {most} tokens that fit in the cache")
+    found = array("Q")
+    for chunk in chunks:
+        if len(found) + len(chunk) > most:
+            raise InputError(f"the prompt is longer than the {most} tokens that fit in the cache")
+        found.extend(chunk)
     return found
 
 
@@ -137,18 +171,22 @@ def tokenized(body: Mapping[str, Any] | bytes, most: int) -> dict[str, Any]:
         text, _ = read(raw, TokenizeText)
         found, named = text_pieces(text.prompt), text.return_token_strs
     kept = [*itertools.islice(found, most + 1)]
-    tokens = limited(map(token, kept), most)
+    tokens = limited([list(map(token, kept))], most)
     names = [*map(shown, kept)] if named else None
     return {"count": len(tokens), "max_model_len": most, "tokens": tokens.tolist(), "token_strs": names}
 
 
-def prompt_tokens(prompt: Prompt) -> Iterator[int]:
-    """The tokens of `prompt_pieces`.
+def prompt_chunks(prompt: Prompt) -> Iterator[Sequence[int]]:
+    """The tokens of `prompt_pieces`, some at a time.
 
     Raises:
         InputError: as there.
     """
-    return map(token, prompt_pieces(prompt))
+    for part in _parts(prompt):
+        if isinstance(part, int):
+            yield (part,)
+        else:
+            yield from text_chunks(part)
 
 
 def prompt_pieces(prompt: Prompt) -> Iterator[str | int]:
@@ -159,6 +197,15 @@ def prompt_pieces(prompt: Prompt) -> Iterator[str | int]:
     Raises:
         InputError: a message has no content and is not the assistant's, or a text part has no text.
     """
+    for part in _parts(prompt):
+        if isinstance(part, int):
+            yield part
+        else:
+            yield from text_pieces(part)
+
+
+def _parts(prompt: Prompt) -> Iterator[str | int]:
+    """Texts, each cut by itself, and tokens of what is no text."""
     if prompt.tools:
         yield from _message("tools", [_json(prompt.tools)])
     for number, message in enumerate(prompt.messages):
@@ -167,19 +214,15 @@ def prompt_pieces(prompt: Prompt) -> Iterator[str | int]:
         yield from _message(message.role, _content(message, f"messages[{number}].content"))
     if prompt.add_generation_prompt:
         yield _MESSAGE_START
-        yield from text_pieces("assistant\n")
+        yield "assistant\n"
 
 
 def _message(role: str, content: Iterable[str | int]) -> Iterator[str | int]:
     yield _MESSAGE_START
-    yield from text_pieces(f"{role}\n")
-    for part in content:
-        if isinstance(part, int):
-            yield part
-        else:
-            yield from text_pieces(part)
+    yield f"{role}\n"
+    yield from content
     yield _MESSAGE_END
-    yield from text_pieces("\n")
+    yield "\n"
 
 
 def _content(message: Message, where: str) -> Iterator[str | int]:
@@ -199,7 +242,7 @@ def _content(message: Message, where: str) -> Iterator[str | int]:
                 raise InputError(f"{where}[{number}].type: must be a text")
             yield "\n".join(texts)
             texts.clear()
-            yield _OTHER_PART + token(_json(part))
+            yield _OTHER_PART + _checksum(_json(part))
         yield "\n".join(texts)
     if message.tool_calls:
         yield _json(message.tool_calls)

@@ -66,6 +66,8 @@ class PagedPrefixCache:
         # room and is never found.
         self._blocks: OrderedDict[bytes | int, None] = OrderedDict()
         self._unnamed = itertools.count()
+        # The prompt that was hashed last, its salt, its hashes: what was looked up is served next.
+        self._hashed: tuple[bytes, str | None, list[bytes]] = b"", None, []
 
     def __len__(self) -> int:
         """Blocks in use."""
@@ -105,14 +107,14 @@ class PagedPrefixCache:
             InputError: prompt and answer do not fit in the cache, or a token is no int from 0 to 2**64 - 1. Nothing
                 was changed.
         """
-        computed = [*tokens, *list(answer)[:-1]]
-        needed = -(-len(computed) // self.block_size)
+        data = _as_array(tokens)
+        data.extend(_as_array(list(answer)[:-1]))
+        needed = -(-len(data) // self.block_size)
         if needed > self.capacity_blocks:
             raise InputError(
-                f"{len(computed)} tokens need {needed} blocks of {self.block_size}, and the cache holds "
+                f"{len(data)} tokens need {needed} blocks of {self.block_size}, and the cache holds "
                 f"{self.capacity_blocks}"
             )
-        data = _as_array(computed)
         hashes = self._hashes(data, salt)
         cached = self._hit(hashes, len(tokens))
         blocks: list[bytes | int] = [*hashes]
@@ -121,7 +123,7 @@ class PagedPrefixCache:
         for block in blocks[: cached // self.block_size]:
             self._blocks.move_to_end(block)  # held, so that the room is made elsewhere
         taken = stored = cached // self.block_size
-        for end in (len(tokens), *range(len(tokens) + 1, len(computed) + 1)):
+        for end in (len(tokens), *range(len(tokens) + 1, len(data) + 1)):
             begun, full = -(-end // self.block_size), end // self.block_size
             if begun > taken or full > stored:
                 events: list[Event] = [*self._take(blocks[taken:begun])]
@@ -173,11 +175,15 @@ class PagedPrefixCache:
 
     def _hashes(self, data: array[int], salt: str | None) -> list[bytes]:
         """The chained hashes of the full blocks."""
-        parent = b"" if salt is None else _digest(salt.encode("utf-8", "surrogatepass"))
-        hashes = []
-        for start in range(0, len(data) - self.block_size + 1, self.block_size):
-            parent = _digest(parent + data[start : start + self.block_size].tobytes())
+        size = self.block_size * data.itemsize
+        full = data.tobytes()[: len(data) // self.block_size * size]
+        before, of, known = self._hashed
+        hashes = [*known] if of == salt and full.startswith(before) else []
+        parent = hashes[-1] if hashes else b"" if salt is None else _digest(salt.encode("utf-8", "surrogatepass"))
+        for start in range(len(hashes) * size, len(full), size):
+            parent = _digest(parent + full[start : start + size])
             hashes.append(parent)
+        self._hashed = full, salt, hashes
         return hashes
 
 

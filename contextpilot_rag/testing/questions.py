@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from ..errors import InputError
-from .chat import Message, Prompt, prompt_tokens, read, text_tokens
+from .chat import Message, Prompt, prompt_chunks, read, text_chunks
 from .tools import Call, call_of
 from .turns import Turn, chat_messages, chat_tools
 
@@ -83,7 +83,7 @@ class Question:
     Args:
         kind: of its address.
         request: what all have in common.
-        tokens: of the prompt, one by one.
+        tokens: of the prompt, some at a time.
         most: how long the answer may be, in tokens; None: it may be whole.
         messages: as they were received, or as they would be sent to the address for chats.
         prompt: of a completion, as it was received.
@@ -93,7 +93,7 @@ class Question:
 
     kind: Kind
     request: Request
-    tokens: Iterable[int]
+    tokens: Iterable[Sequence[int]]
     most: int | None
     messages: tuple[dict[str, Any], ...] = ()
     prompt: str | tuple[int, ...] | None = None
@@ -109,7 +109,7 @@ def question(kind: Kind, body: Mapping[str, Any] | bytes) -> Question:
 
     >>> asked = question("completion", {"prompt": [1, 2, 3]})
     >>> list(asked.tokens), asked.most
-    ([1, 2, 3], 16)
+    ([[1, 2, 3]], 16)
     """
     asked = _READERS[kind](body)
     if asked.request.stream_options is not None and not asked.request.stream:
@@ -122,7 +122,7 @@ def _chat(body: Mapping[str, Any] | bytes) -> Question:
     most = request.max_completion_tokens or request.max_tokens
     prompt = Prompt(messages=request.messages, tools=request.tools, add_generation_prompt=request.add_generation_prompt)
     call = call_of("chat", request.tools, request.tool_choice)
-    return Question("chat", request, prompt_tokens(prompt), most, tuple(raw["messages"]), call=call, body=raw)
+    return Question("chat", request, prompt_chunks(prompt), most, tuple(raw["messages"]), call=call, body=raw)
 
 
 def _completion(body: Mapping[str, Any] | bytes) -> Question:
@@ -133,10 +133,10 @@ def _completion(body: Mapping[str, Any] | bytes) -> Question:
     if not prompt:
         raise InputError("prompt: must not be empty")
     if isinstance(prompt, str):
-        return Question("completion", request, text_tokens(prompt), request.max_tokens, prompt=prompt, body=raw)
+        return Question("completion", request, text_chunks(prompt), request.max_tokens, prompt=prompt, body=raw)
     if not all(type(token) is int and 0 <= token < 2**64 for token in prompt):
         raise InputError("prompt: must be one text, or one list of token ids from 0 to 2**64 - 1")
-    return Question("completion", request, prompt, request.max_tokens, prompt=tuple(prompt), body=raw)
+    return Question("completion", request, [prompt], request.max_tokens, prompt=tuple(prompt), body=raw)
 
 
 def _response(body: Mapping[str, Any] | bytes) -> Question:
@@ -146,7 +146,7 @@ def _response(body: Mapping[str, Any] | bytes) -> Question:
     plain = tuple({"role": one.role, "content": one.content} for one in messages)
     call = call_of("response", request.tools, request.tool_choice)
     most = request.max_output_tokens
-    return Question("response", request, prompt_tokens(prompt), most, plain, call=call, body=raw)
+    return Question("response", request, prompt_chunks(prompt), most, plain, call=call, body=raw)
 
 
 def _message(body: Mapping[str, Any] | bytes) -> Question:
@@ -154,7 +154,7 @@ def _message(body: Mapping[str, Any] | bytes) -> Question:
     prompt = Prompt(messages=[*chat_messages(request.system, request.messages)], tools=chat_tools(request.tools))
     call = call_of("message", request.tools, request.tool_choice)
     most = request.max_tokens
-    return Question("message", request, prompt_tokens(prompt), most, tuple(raw["messages"]), call=call, body=raw)
+    return Question("message", request, prompt_chunks(prompt), most, tuple(raw["messages"]), call=call, body=raw)
 
 
 _READERS: dict[Kind, Callable[[Mapping[str, Any] | bytes], Question]] = {

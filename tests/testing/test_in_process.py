@@ -184,6 +184,27 @@ def test_pieces_lose_nothing(text):
     assert "".join(chat.pieces(text)) == text
 
 
+@given(
+    st.lists(
+        st.sampled_from(["a", "word", " ", "\n", "\r\n", "\t", "_", "7", "\u2028", "\u4e00", "ab " * 900]), max_size=30
+    )
+)
+def test_line_by_line_the_tokens_are_those_of_the_whole_text(parts):
+    text = "".join(parts)
+    assert list(chat.text_tokens(text)) == list(map(chat.token, chat.pieces(text)))
+
+
+def test_nothing_is_tokenized_beyond_the_first_chunk_that_is_too_long():
+    def chunks():
+        yield [1, 2, 3]
+        yield [4]
+        raise AssertionError("more was asked for")
+
+    assert [*chat.limited([[1, 2, 3], [4]], 4)] == [1, 2, 3, 4]
+    with pytest.raises(InputError, match="longer than the 3 tokens"):
+        chat.limited(chunks(), 3)
+
+
 @given(prefix=st.text(), one=st.text(), other=st.text())
 def test_the_same_text_prefix_has_the_same_token_prefix(prefix, one, other):
     engine = FakeEngine()

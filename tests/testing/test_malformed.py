@@ -211,7 +211,7 @@ def test_a_part_too_deep_to_be_written():
         deep = [deep]
     prompt = chat.Prompt(messages=[chat.Message("user", "a")], tools=deep)
     with pytest.raises(InputError, match="nested too deeply"):
-        list(chat.prompt_tokens(prompt))
+        list(chat.prompt_chunks(prompt))
 
 
 @pytest.mark.parametrize(
