@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..dedup.chunks import Repeats
 from ..dedup.marks import shield
-from ..dedup.messages import add_message, first_text, with_texts
+from ..dedup.messages import Inside, add_message, first_text, with_texts
 from ..errors import TextTooLong
 from ..prompt.hints import label
 from ..prompt.parse import read_user
@@ -113,6 +113,8 @@ class History:
         self.standing: dict[int, str] = {}  # texts of blocks that stand in the messages in full, by label
         self.messages: list[dict[str, Any]] = []
         self._characters = 0
+        self.inside: Callable[[str], Inside] | None = None
+        """Says of a tool's result in which parts of it anything may be left out; None: everywhere."""
         if system is not None:
             self._add({"role": "system", "content": system})
 
@@ -199,7 +201,7 @@ class History:
     def _add(self, message: dict[str, Any]) -> dict[str, Any]:
         number = len(self.messages) + 1
         if self._repeats is not None:
-            self.messages.append(add_message(self._repeats, number, message))
+            self.messages.append(add_message(self._repeats, number, message, self.inside))
             return with_texts(message, number, self._restored) if self._repeats.restored else message
         if message.get("role") == "tool":
             self.messages.append(with_texts(message, number, lambda _, text: shield(text)))

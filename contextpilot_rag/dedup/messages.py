@@ -12,8 +12,10 @@ from typing import Any
 from ..errors import InputError
 from ..types import short
 from .chunks import MAX_CHARACTERS, Repeats
+from .rows import Span
 
 Messages = Sequence[Mapping[str, Any]]
+Inside = tuple[Sequence[Span] | None, bool]
 
 
 def deduplicate(
@@ -74,13 +76,29 @@ def _plain(value: object) -> Mapping[str, Any] | None:
     return value if isinstance(value, Mapping) else None
 
 
-def add_message(repeats: Repeats, number: int, message: Mapping[str, Any]) -> dict[str, Any]:
-    """One message, as it is to be sent: see `deduplicate`."""
+def add_message(
+    repeats: Repeats, number: int, message: Mapping[str, Any], inside: Callable[[str], Inside] | None = None
+) -> dict[str, Any]:
+    """One message, as it is to be sent: see `deduplicate`.
+
+    Args:
+        repeats: what stands before it.
+        number: its place among the messages, from 1.
+        message: is not changed.
+        inside: the parts of a result that anything may be replaced in, and whether these are insides of JSON strings,
+            as for `Repeats.add`. None: all of each.
+    """
     role = message.get("role")
     if role == "assistant":
         return dict(message)
-    replace = role == "tool"
-    return with_texts(message, number, lambda place, text: repeats.add(place, text, replace=replace))
+    if role != "tool":
+        return with_texts(message, number, lambda place, text: repeats.add(place, text, replace=False))
+
+    def sent(place: str, text: str) -> str:
+        within, quoted = (None, False) if inside is None else inside(text)
+        return repeats.add(place, text, within=within, quoted=quoted)
+
+    return with_texts(message, number, sent)
 
 
 def with_texts(message: Mapping[str, Any], number: int, change: Callable[[str, str], str]) -> dict[str, Any]:

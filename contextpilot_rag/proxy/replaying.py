@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..async_pilot import AsyncContextPilot
 from ..conversation.history import Dedup
+from ..dedup.marks import is_marked, shield
 from ..errors import InputError, SettingsError, TextTooLong
 from ..identity import block_key
 from ..prompt.hints import LOCATION_HINT
@@ -253,6 +254,7 @@ class _Replay:
             sent = self._talk.took(neutral(message))
         except TextTooLong:  # a tool's result: it passes, and nothing is looked for in it
             self._talk.took({"role": message.role, "content": None})
+            self._changes += [Edit(one.path, shield(one.text)) for one in message.texts if is_marked(one.text)]
             return
         if message.role == "tool":
             edits = rewritten(message, sent)

@@ -8,9 +8,11 @@ from typing import Any
 from ..async_pilot import AsyncContextPilot
 from ..conversation.conversation import Conversation
 from ..conversation.history import Dedup
+from ..dedup.messages import Inside
 from ..pilot import ContextPilot
 from ..prompt.prompt import AlignedPrompt
 from ..types import Namespace, OrderBudget, Rule
+from .finding.scanning import strings
 from .memory import Decision
 
 
@@ -25,6 +27,7 @@ class Talk(Conversation):
 
     def __init__(self, pilot: ContextPilot, namespace: Namespace, dedup: Dedup) -> None:
         super().__init__(_Undecided(pilot), namespace, dedup=dedup)
+        self._sent.inside = _inside
 
     @property
     def sent(self) -> list[dict[str, Any]]:
@@ -66,6 +69,12 @@ class Talk(Conversation):
         """Another message, as it is sent."""
         self.add(message)
         return self._sent.messages[-1]
+
+
+def _inside(text: str) -> Inside:
+    """Where anything of a tool's result may be left out: JSON stays JSON, so there it is within strings."""
+    found = strings(text)
+    return (found, True) if found else (None, False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,45 @@
+"""Results of tools in requests that say themselves which blocks they have."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from contextpilot_rag.conversation import Dedup
+from contextpilot_rag.expand import expand
+from contextpilot_rag.proxy.restoring import expand_body
+from tests.proxy.explicitly import Proxied, user
+
+CLAUSES = "".join(f"{n}. Each party may end clause {n} by a notice of {n} days.\n" for n in range(1, 12))
+LOOKALIKE = '[same text as in message 1 at 0: 5 characters from "hello"]'
+
+
+def result(text: str, number: int) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": str(number), "content": text}
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_stays_json_and_is_restored(indent):
+    found = [{"id": "a", "text": CLAUSES}, {"id": "b", "text": "Other words, and few of them."}]
+    texts = [json.dumps({"query": query, "results": found}, indent=indent) for query in ("ending", "notice")]
+    messages = [user("Search.", "A block."), *map(result, texts, (1, 2))]
+    body = {"messages": messages}
+    sent = Proxied().send(body)
+    results = [json.loads(message["content"])["results"] for message in sent["messages"][1:]]
+    assert results[0] == found
+    assert results[1][0]["text"].startswith("[same text as in message 2")
+    assert [message["content"] for message in expand_body("chat", sent)["messages"][1:]] == texts
+
+
+def test_a_result_that_repeats_one_that_was_sent_as_json_is_pointed_at_as_ever():
+    texts = [json.dumps({"text": CLAUSES}), "Read: " + json.dumps({"text": CLAUSES})]
+    sent = Proxied().send({"messages": [user("Search.", "A block."), *map(result, texts, (1, 2))]})
+    assert [message["content"] for message in expand(sent["messages"])[1:]] == texts
+
+
+def test_what_looks_like_a_hint_in_a_result_that_is_too_long_points_nowhere():
+    texts = [f"{CLAUSES}{LOOKALIKE}", CLAUSES]
+    sent = Proxied(Dedup(chunks=True, max_text=100)).send({"messages": [user("Read.", "x"), *map(result, texts, "12")]})
+    assert [message["content"] for message in expand(sent["messages"])[1:]] == texts
