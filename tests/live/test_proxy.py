@@ -13,6 +13,7 @@ import pytest
 from contextpilot_rag.settings import Settings
 from tests.proxy.running import Lives, living
 
+from .followed import until
 from .under_test import BLOCK, EngineUnderTest
 
 SYSTEM = {"role": "system", "content": "Answer from the documents."}
@@ -24,7 +25,18 @@ def proxy(engine: EngineUnderTest) -> Iterator[Lives]:
     """It follows the engine by its events."""
     upstream = f"{engine.url} name=live events={engine.events} replay={engine.replay} topic={engine.topic}"
     with living(upstreams=upstream, chosen=Settings(min_gain=0)) as one:
+        hear_of_the_reset(engine, one)
         yield one
+
+
+def hear_of_the_reset(engine: EngineUnderTest, proxy: Lives) -> None:
+    """An engine tells that its cache was emptied with the next thing that happens there: let that be over."""
+    pool = proxy.life.parts.pilot.engines
+    told = pool["live"].events
+    until(lambda: pool["live"].level == "events", lambda: f"{pool['live']}")
+    engine.chat(" ".join(texts("Z").values()))
+    until(lambda: pool["live"].events > told and pool["live"].kv_blocks > 0, lambda: f"{pool['live']}")
+    assert pool.drained(30)
 
 
 def texts(some: str) -> dict[str, str]:
@@ -130,6 +142,6 @@ def test_the_engines_events_move_the_proxys_index(engine, proxy):
     assert status.level == "events", status.why
     assert status.covered == 4
     engine.reset()
-    assert pool.drained(30)
+    hear_of_the_reset(engine, proxy)
     _, cached, headers = ask(client, engine.model, documents(known, "BACD", "After?"))
     assert (cached, headers["x-contextpilot-predicted-cached-tokens"]) == (0, "0")
