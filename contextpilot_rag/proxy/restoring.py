@@ -11,6 +11,7 @@ from typing import Any
 
 from ..expand import Reader
 from .finding.find import find
+from .finding.numbered import first_marker
 from .formats.table import FORMATS
 from .words import Api, Lists, Message, Path, Role, Span, Text
 
@@ -92,10 +93,17 @@ class _Reader(Reader):
         return ours.text
 
     def _bodies(self, role: str, text: str) -> Sequence[Span]:
-        """Where hints may stand in what a user or the system said: in blocks."""
+        """Where hints may stand in what a user or the system said: in blocks.
+
+        A list says by its lines where it ends, and has fewer of them with hints. So all behind its beginning may be it.
+        """
         said_by: Role = "user" if role == "user" else "system"
         groups = find(Text(said_by, 1, None, text, ()), self._lists)
-        return [item.body for group in groups for item in group.items]
+        bodies = [item.body for group in groups for item in group.items]
+        begin = first_marker(text, self._lists)
+        if begin is None:
+            return bodies
+        return [*(body for body in bodies if body[1] <= begin), (begin, len(text))]
 
 
 def _put(body: dict[str, Any], path: Path, text: str, own: dict[Path, Any]) -> None:

@@ -243,3 +243,24 @@ def test_only_a_hint_to_nothing_is_ever_an_error(request_):
     except BrokenHint:
         assert "[same text as in message 1 at 0: 5 characters" in json.dumps(body)
     assert body == before
+
+
+@pytest.mark.parametrize("last", [1, 3])
+def test_lists_are_restored_whatever_their_hints_leave_of_their_lines(last):
+    lines = [f"{n}. Either party may end clause {n} by a notice of {n} weeks or more, in writing.\n" for n in range(9)]
+    first, second, new = "".join(lines[:4]), "".join(lines[4:8]), "Something else.\n" * last
+    told = [
+        "\n\n".join(f"Document {n}:\n{text.strip()}" for n, text in enumerate(some, 1))
+        for some in ((first, second), (second, new))
+    ]
+    asked = FORMATS["chat"].read({"messages": [{"role": "user", "content": text} for text in told]})
+    repeating = Repeating("blocks+chunks", True, MAX_CHARACTERS)
+    lists = frozenset(["headed"])
+    sent = []
+    for message in asked.messages:
+        (text,) = message.texts
+        bodies = [item.body for group in find(text, lists) for item in group.items]
+        assert bodies
+        sent.append({"role": "user", "content": repeating.take(text, text.text, bodies)})
+    assert "[same text as in message 1" in sent[1]["content"]
+    assert [one["content"] for one in expand_body("chat", {"messages": sent}, lists)["messages"]] == told

@@ -7,7 +7,7 @@ paragraphs, or whose last item has more lines than any other, is none, since wha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -49,6 +49,16 @@ class _Marker(NamedTuple):
     kind: str
 
 
+def first_marker(text: str, lists: Collection[Lists]) -> int | None:
+    r"""Where the first item of a list may begin, whether or not it is a list of blocks; None: nowhere.
+
+    >>> first_marker("See:\n[1] One.\n[2] Two.", ["numbered"])
+    5
+    """
+    found = [mark for mark in _markers(text, lists) if mark.number == "1"]
+    return min((mark.span[0] for mark in found), default=None)
+
+
 def numbered(text: str) -> list[Group]:
     r"""Lists of items that begin with ``[1]``, ``1.`` or ``1)``, each at the start of a line.
 
@@ -56,11 +66,7 @@ def numbered(text: str) -> list[Group]:
     >>> [item.label for item in group.items], group.span
     (['1', '2'], (0, 17))
     """
-    found = [
-        _Marker(mark.span(), mark[2], mark.span(2), text[mark.start() : mark.start(2)] + text[mark.end(2)])
-        for mark in _NUMBER.finditer(text)
-    ]
-    return _groups(text, found, "numbered")
+    return _groups(text, _markers(text, ["numbered"]), "numbered")
 
 
 def headed(text: str) -> list[Group]:
@@ -70,13 +76,24 @@ def headed(text: str) -> list[Group]:
     >>> [item.label for item in group.items], group.span
     (['1', '2'], (0, 34))
     """
+    return _groups(text, _markers(text, ["headed"]), "headed")
+
+
+def _markers(text: str, lists: Collection[Lists]) -> list[_Marker]:
+    """All that may begin an item of a list, by the kind of list."""
     found = []
-    for mark in _HEAD.finditer(text):
-        tail = _TAILS[mark[1][:1]].match(text, mark.end())
-        if tail is not None:
-            kind = f"{mark[1]}{mark[2]} {tail[0].strip()}"
-            found.append(_Marker((mark.start(), tail.end()), mark[3], mark.span(3), kind))
-    return _groups(text, found, "headed")
+    if "numbered" in lists:
+        found += [
+            _Marker(mark.span(), mark[2], mark.span(2), text[mark.start() : mark.start(2)] + text[mark.end(2)])
+            for mark in _NUMBER.finditer(text)
+        ]
+    if "headed" in lists:
+        for mark in _HEAD.finditer(text):
+            tail = _TAILS[mark[1][:1]].match(text, mark.end())
+            if tail is not None:
+                kind = f"{mark[1]}{mark[2]} {tail[0].strip()}"
+                found.append(_Marker((mark.start(), tail.end()), mark[3], mark.span(3), kind))
+    return found
 
 
 def _groups(text: str, markers: Sequence[_Marker], form: Lists) -> list[Group]:
