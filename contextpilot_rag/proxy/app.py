@@ -19,7 +19,7 @@ from ..failing import Failures
 from ..service.body import ClientGoneError, Receive, linger
 from ..types import Usage
 from .bodies import beginning
-from .formats.table import api_of
+from .formats.table import api_of, generates
 from .heads import Head, Headers, read_head, report_headers, with_length
 from .problems import Busy, NotOffered, Refused, TooLarge, Unusable
 from .refusals import refusal
@@ -33,8 +33,8 @@ logger = logging.getLogger("contextpilot_rag")
 
 TenantOf = Callable[[Headers], tuple[str, list[tuple[bytes, bytes]]]]
 
-_OBJECT = re.compile(rb"[ \t\r\n]*\{")
-_BEGINNING = 1  # bytes of a long body that are waited for, so that a tenant's salt can come first in it
+_OBJECT = re.compile(rb"[ \t\r\n]*\{(?P<empty>[ \t\r\n]*\})?")
+_BEGINNING = 64  # bytes of a long body that are waited for, so that a tenant's salt can come first in it
 _UNREAD = 2**16  # bytes of a body that is not looked into and still kept, so that it can be sent again
 _LINGER_BYTES = 32 * 2**20  # of a refused body that are read on, so that its sender hears why
 _LINGER_SECONDS = 2.0
@@ -79,6 +79,7 @@ class _Course:
         status: of its answer.
         learnt: the other half hears of its answer.
         unread: more of its body is on its way.
+        generates: an engine answers a prompt, in a format that is known or not.
     """
 
     client: Client
@@ -91,6 +92,7 @@ class _Course:
     status: int = _SHUT
     learnt: bool = False
     unread: bool = False
+    generates: bool = False
 
 
 class ProxyApp:
@@ -130,6 +132,7 @@ class ProxyApp:
             return
         path = scope["raw_path"]
         course = _Course(Client(receive, send), api_of(scope["method"], path), path, time.perf_counter())
+        course.generates = course.api is not None or generates(scope["method"], path)
         if self._counts is not None:
             self._counts.streams += 1
         try:
@@ -199,14 +202,14 @@ class ProxyApp:
             call = Call(course.api, body, tenant, head.wishes, self._upstreams.cloud)
             request.body = await self._rewritten(course, call)
             request.listen = course.outcome is not None
-        elif course.api is not None and head.readable and not head.compressed:
-            self._salt(request, tenant)
+        elif course.generates and head.readable and not head.compressed:
+            self._salt(request, tenant, course.api)
         if not more and (head.chunked or (head.length is not None and head.length != len(request.body))):
             request.headers = with_length(head.headers, len(request.body))
         return request
 
-    def _salt(self, request: Forwarding, tenant: str) -> None:
-        """Keep a tenant apart in a body that is too long to be looked into: the salt comes first in it.
+    def _salt(self, request: Forwarding, tenant: str, api: Api | None) -> None:
+        """Keep a tenant apart in a body that is not looked into: the salt comes first in it.
 
         Raises:
             Unusable: there is nowhere to put it.
@@ -216,9 +219,12 @@ class ProxyApp:
             return
         begun = _OBJECT.match(request.body)
         if begun is None:
+            if api is None:  # whatever it is, no engine takes it for a prompt
+                return
             raise Unusable("the body is no JSON object that could be given a cache_salt")
-        member = msgspec.json.encode({"cache_salt": salt})[1:-1] + b","
-        request.body = request.body[: begun.end()] + member + request.body[begun.end() :]
+        place = request.body.index(b"{") + 1
+        member = msgspec.json.encode({"cache_salt": salt})[1:-1] + (b"" if begun["empty"] else b",")
+        request.body = request.body[:place] + member + request.body[place:]
         if request.length is not None:
             request.length += len(member)
             request.headers = with_length(list(request.headers), request.length)
@@ -233,9 +239,9 @@ class ProxyApp:
             course.report = self._unread(head)
         if not head.has_body:
             return b"", False
-        most = looked if course.api is not None and course.report is None else 0
+        read = course.api is not None and course.report is None
+        most = looked if read else _BEGINNING if course.generates else 0
         if head.length is not None and head.length > max(most, _UNREAD):
-            most = _BEGINNING if course.api is not None else 0
             return await beginning(receive, most, self._settings.body_seconds) if most else (b"", True)
         if head.length is None and most_of_all is not None:  # nothing is forwarded of what may be refused
             most = most_of_all

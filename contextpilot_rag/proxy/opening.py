@@ -20,7 +20,7 @@ from ..settings import RequestOptions
 from ..types import Block, Namespace, Rule
 from ..waiting import AlignmentWindow
 from .finding.labels import is_positional
-from .memory import Decision
+from .memory import Decision, chain
 from .words import Asked, Group, Labels, Message, Text
 
 _HEADS = 100_000  # beginnings that are remembered as seen once
@@ -101,7 +101,7 @@ class Openings:
         if known or not opening.new:
             order = before.order if before is not None and before.order is not None and known else kept
             return await self._again(texts, order, space, before, options)
-        if not _may_be_shared(opening, asked) and not self._seen(head):
+        if not _may_be_shared(opening, asked) and not self._seen(space):
             prepared = self._pilot.blocking.prepare(_blocks(texts, kept), namespace=space, **options)
             return Ordered(kept, prepared, "nothing that was sent before begins like this request")
         blocks = _blocks(texts, kept)
@@ -136,11 +136,12 @@ class Openings:
                 pilot.asker.failures.note(error, "sent")
         return Ordered(order, aligned, "as when it was first sent", 0 if before is None else before.cached)
 
-    def _seen(self, head: bytes) -> bool:
-        """Whether a prompt began like this before; from now on, one has."""
-        seen = head in self._heads
-        self._heads[head] = None
-        self._heads.move_to_end(head)
+    def _seen(self, space: Namespace) -> bool:
+        """Whether a prompt of this tenant began like this before; from now on, one has."""
+        (key,) = chain("begun v1", (space.tenant, space.model), [space.head])
+        seen = key in self._heads
+        self._heads[key] = None
+        self._heads.move_to_end(key)
         if len(self._heads) > _HEADS:
             self._heads.popitem(last=False)
         return seen

@@ -60,6 +60,13 @@ class Misdirected(Refused):
     status = 421
 
 
+class Foreign(Refused):
+    """A web page sent the request, of a site that this proxy does not serve."""
+
+    status = 403
+    kind = "permission_error"
+
+
 class Unreachable(Refused):
     """No upstream answers."""
 

@@ -54,8 +54,8 @@ class ProxySettings:
         client_salt: a ``cache_salt`` that a client of a tenant sends itself: "refuse" (400), "keep" or "replace".
         rate: requests a second of each tenant that has no rate of its own in the file of keys; 0: no limit.
         burst: requests of a tenant at once, before the rate counts.
-        check_host: on a loopback address and without keys, only requests for loopback hosts are taken: a web page can
-            make a name of its own point there.
+        check_host: on a loopback address and without keys, only requests for loopback hosts are taken, and none that
+            pages of other sites send: a web page can make a name of its own point there, and post to any address.
         lists: lists in texts that count as blocks without being asked for by a header: "numbered", "headed", separated
             by commas.
         labels: "keep" leaves labels such as index="3" with their blocks; "renumber" counts in prompt order, so that

@@ -10,17 +10,18 @@ from typing import Protocol
 
 from ..service.auth import Caller, Gate, OpenGate, shown_key
 from ..service.gate import FileGate
-from ..service.heads import LoopbackHosts, is_loopback_address
+from ..service.heads import LoopbackHosts, is_loopback_address, is_loopback_host
 from ..service.hub import Rates as AnyRates
 from ..service.keyfile import KEY
 from ..service.problems import Rejected, TooMany
 from ..service.rates import Rates
-from .problems import Misdirected, NoKey, TooOften, Unusable
+from .problems import Foreign, Misdirected, NoKey, TooOften, Unusable
 from .settings import ProxySettings
 
 Headers = Sequence[tuple[bytes, bytes]]
 KEY_HEADER = b"x-contextpilot-key"
 _SHOWN = (b"authorization", b"x-api-key", b"api-key")  # what clients show to engines and clouds
+_LONGEST_NAME = 256  # of a tenant; what is kept for each should not grow with its name
 _ASKED = {"www-authenticate": 'Bearer realm="contextpilot-rag"'}
 
 
@@ -63,7 +64,7 @@ class Tenants:
         self._rates: AnyRates = Rates(settings) if rates is None else rates
         local = settings.host == "localhost" or is_loopback_address(settings.host)
         self._hosts = LoopbackHosts() if settings.check_host and local and settings.keys is None else None
-        self._once = {b"host", *_SHOWN, KEY_HEADER, self._header} - {b""}
+        self._once = {b"host", b"origin", *_SHOWN, KEY_HEADER, self._header} - {b""}
 
     @property
     def gate(self) -> Gate:
@@ -77,7 +78,7 @@ class Tenants:
             headers: names in lower case.
 
         Raises:
-            Misdirected: a web page may have sent it.
+            Misdirected, Foreign: a web page may have sent it.
             NoKey: no key, or none that is known.
             Unusable: a header that says who asks stands twice.
             TooOften: the tenant has asked for more than it may.
@@ -97,6 +98,8 @@ class Tenants:
             name = found.get(self._header, b"").strip()
             if not name:
                 raise NoKey(f"the header {self._header.decode()} has to say whose request this is")
+            if len(name) > _LONGEST_NAME:
+                raise Unusable(f"the header {self._header.decode()} is longer than {_LONGEST_NAME} characters")
             kept = [(header, value) for header, value in _forwarded(headers) if header != self._header]
             return Caller(name.decode("latin-1")), kept
         return Caller(self._shown(found) if self._by == "authorization" else ""), _forwarded(headers)
@@ -126,6 +129,11 @@ class Tenants:
                     "this proxy listens on a loopback address and without keys, so it is asked as localhost, or by a "
                     "loopback address, only (--no-check-host lets others pass)"
                 ) from None
+            if _is_page(found.get(b"origin", b"http://localhost")):
+                raise Foreign(
+                    "this proxy has no keys, so it takes no requests of web pages but those of this machine "
+                    "(--no-check-host lets others pass)"
+                )
         return found
 
     def _caller(self, found: dict[bytes, bytes]) -> Caller:
@@ -162,6 +170,16 @@ def gate_of(settings: ProxySettings) -> Gate:
 def secret_of(settings: ProxySettings) -> str:
     """What tenants' names and salts are derived with: as it was set, or one for this process."""
     return settings.salt_secret or secrets.token_urlsafe(32)
+
+
+def _is_page(origin: bytes) -> bool:
+    """Whether an Origin is that of a web page from elsewhere, or of one that hides where it is from.
+
+    Pages can send requests to any address, though they cannot read the answers; applications and extensions that are
+    made like pages have schemes of their own.
+    """
+    scheme, found, host = origin.decode("latin-1").partition("://")
+    return not found or (scheme in {"http", "https"} and not is_loopback_host(host))
 
 
 def _forwarded(headers: Headers) -> list[tuple[bytes, bytes]]:

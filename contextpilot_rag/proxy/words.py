@@ -75,7 +75,7 @@ class Asked:
         api: its format.
         body: as it was decoded. It is not changed.
         messages: in order.
-        model: its name; empty: none is named.
+        model: its name; empty: none is named. A hash stands for one that is too long for a name.
     """
 
     api: Api

@@ -65,14 +65,18 @@ class LoopbackHosts:
         """
         if host in self._known:
             return
-        if host is None or not _is_loopback(host.decode("latin-1")):
+        if host is None or not is_loopback_host(host.decode("latin-1")):
             raise Misdirected("without keys this service is asked as localhost, or by a loopback address, only")
         if len(self._known) < 64:
             self._known.add(host)
 
 
-def _is_loopback(host: str) -> bool:
-    """Whether a Host header's value is loopback, with or without a port."""
+def is_loopback_host(host: str) -> bool:
+    """Whether a Host header's value is loopback, with or without a port.
+
+    >>> is_loopback_host("localhost:80"), is_loopback_host("[::1]:80"), is_loopback_host("localhost.example")
+    (True, True, False)
+    """
     name = host[1 : host.find("]")] if host.startswith("[") else host.partition(":")[0]
     return name.lower() == "localhost" or is_loopback_address(name)
 

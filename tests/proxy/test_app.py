@@ -102,6 +102,41 @@ def test_a_body_that_is_too_long_to_be_looked_into_is_given_the_tenants_salt(siz
         assert refused.status == 400
 
 
+@pytest.mark.parametrize("path", ["/generate", "/inference/v1/generate", "/v1/chat/completions/batch", "/invocations"])
+def test_prompts_in_formats_that_are_not_read_get_the_tenants_salt_too(path):
+    salt = b'"cache_salt":"salt of acme"'
+    long = b' {"text": "' + b"x" * 100_000 + b'"}'
+    with Raw() as upstream, proxying(upstream.url, rewriting=Salting(), tenant_of=acme) as proxy:
+        for body, received in (
+            (b'{"text": "a"}', b"{" + salt + b',"text": "a"}'),
+            (long, b" {" + salt + b"," + long[2:]),
+            (b"{ }", b"{" + salt + b" }"),
+            (b"[1]", b"[1]"),
+            (b"", b""),
+        ):
+            assert "x-contextpilot-reason" not in proxy.ask("POST", path, body, JSON).headers
+            assert upstream.last.body == received
+        proxy.ask("POST", path, b'{"a": 1}', [("content-type", "text/csv")])
+        assert upstream.last.body == b'{"a": 1}'
+        proxy.ask("PUT", path, b'{"a": 1}', JSON)
+        assert upstream.last.body == b'{"a": 1}'
+
+
+def test_blanks_that_come_first_do_not_keep_a_body_from_its_salt():
+    body = b'{"text": "' + b"x" * 100_000 + b'"}'
+    head = b"POST /generate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    with (
+        Raw() as upstream,
+        proxying(upstream.url, rewriting=Salting(), tenant_of=acme) as proxy,
+        proxy.connect() as client,
+    ):
+        client.sendall(head + b"content-length: %d\r\n\r\n \n" % (len(body) + 2))
+        proxy.ask("GET", "/health")  # by now the blanks are read
+        client.sendall(body)
+        assert ended(client).startswith(b"HTTP/1.1 200")
+        assert upstream.last.body == b' \n{"cache_salt":"salt of acme",' + body[1:]
+
+
 def test_what_the_request_says_reaches_the_other_half():
     def tenant_of(headers):
         return "acme", [pair for pair in headers if pair[0] != b"authorization"]

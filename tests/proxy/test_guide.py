@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from contextpilot_rag.proxy.finding.tags import ITEMS
-from contextpilot_rag.proxy.formats.table import api_of
+from contextpilot_rag.proxy.formats.table import api_of, generates
 from contextpilot_rag.proxy.heads import read_head, report_headers
 from contextpilot_rag.proxy.words import Report
 from contextpilot_rag.proxy_command import add_arguments
@@ -50,8 +50,15 @@ def test_the_request_headers_of_the_guide_mean_something(line):
     assert read_head([(name.encode(), value.encode())]).wishes != read_head([]).wishes
 
 
-@pytest.mark.parametrize("path", re.findall(r"`(/v1/[\w/]+)`", GUIDE))
+@pytest.mark.parametrize("path", re.findall(r"`(/v1/(?!.*/batch)[\w/]+)`", GUIDE))
 def test_the_paths_of_the_guide_are_looked_into(path):
     assert api_of("POST", path.encode()) is not None
     assert api_of("POST", b"/openai" + path.encode()) is not None
     assert api_of("GET", path.encode()) is None
+
+
+def test_the_other_paths_where_prompts_get_a_salt_are_in_the_guide():
+    line = GUIDE[GUIDE.index("prompts in formats that are not read: ") :].partition(". Only")[0]
+    named = re.findall(r"`(/[\w/]+)`", line)
+    assert len(named) == 4
+    assert all(generates("POST", path) and api_of("POST", path) is None for path in named)

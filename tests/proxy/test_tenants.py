@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpilot_rag.proxy.problems import Misdirected, NoKey, TooOften, Unusable
+from contextpilot_rag.proxy.problems import Foreign, Misdirected, NoKey, TooOften, Unusable
 from contextpilot_rag.proxy.salts import salted
 from contextpilot_rag.proxy.settings import ProxySettings
 from contextpilot_rag.proxy.tenants import Tenants, secret_of
@@ -169,6 +169,33 @@ def test_a_web_page_cannot_ask_a_proxy_on_loopback(host, tmp_path):
         tenants().of(headers)
     assert tenants(check_host=False).of(headers)[0] == ""
     assert tenants(host="0.0.0.0", open=True).of(headers)[0] == ""
+
+
+@pytest.mark.parametrize("origin", [b"https://evil.example", b"http://localhost.evil.example", b"null", b"", b"x"])
+def test_a_page_of_another_site_cannot_ask_a_proxy_on_loopback(origin, tmp_path):
+    headers = [HOST, (b"origin", origin), (b"authorization", b"Bearer sk-a")]
+    with pytest.raises(Foreign) as raised:
+        tenants().of(headers)
+    assert raised.value.status == 403
+    with pytest.raises(Foreign):
+        tenants().operator(headers)
+    assert tenants(check_host=False).of(headers)[1] == headers
+    assert tenants(host="0.0.0.0", open=True).of(headers)[1] == headers
+
+
+@pytest.mark.parametrize(
+    "origin", [b"http://localhost:3000", b"https://127.0.0.1", b"http://[::1]:8080", b"tauri://localhost", b"app://x"]
+)
+def test_pages_of_this_machine_and_applications_can_ask(origin):
+    headers = [HOST, (b"origin", origin)]
+    assert tenants().of(headers) == ("", headers)
+
+
+def test_a_tenants_name_is_no_longer_than_a_name():
+    asked = tenants(tenant_by="header", tenant_header="x-tenant")
+    assert asked.of([HOST, (b"x-tenant", b"a" * 256)])[0] == "a" * 256
+    with pytest.raises(Unusable, match="256 characters"):
+        asked.of([HOST, (b"x-tenant", b"a" * 257)])
 
 
 def test_a_tenants_requests_get_its_salt():

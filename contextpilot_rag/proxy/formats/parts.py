@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, TypeGuard
 
+from ...identity import block_key
 from ..words import Api, Asked, Message, Path, Role, Text
 
 Numbering = Literal["parts", "texts"]
 """What a text's ``part`` counts: all parts of the content, images as well; or its texts alone."""
+
+_LONGEST_NAME = 256  # of a model; what is kept for each should not grow with what clients call them
 
 SAID_BY: Mapping[object, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
@@ -68,4 +71,7 @@ def is_text(part: object, kinds: Collection[str]) -> TypeGuard[Mapping[str, Any]
 def asked(api: Api, body: Mapping[str, Any], messages: Sequence[Message]) -> Asked | None:
     """A body as it was read; None: there are no messages in it."""
     model = field_of(body, "model")
-    return Asked(api, body, tuple(messages), model if isinstance(model, str) else "") if messages else None
+    name = model if isinstance(model, str) else ""
+    if len(name) > _LONGEST_NAME:
+        name = block_key(name).hex()
+    return Asked(api, body, tuple(messages), name) if messages else None

@@ -20,6 +20,9 @@ _ENDS: Mapping[str, Api] = {
     "/v1/responses": "responses",
     "/v1/messages": "messages",
 }
+# Other paths where engines answer prompts, and take a cache_salt with them: SGLang's own, vLLM's for prompts that are
+# tokens already, and for several conversations at once; and what clouds that host models call all of these.
+_GENERATING = frozenset({"/generate", "/inference/v1/generate", "/v1/chat/completions/batch", "/invocations"})
 
 
 def api_of(method: str, path: bytes | str) -> Api | None:
@@ -36,7 +39,24 @@ def api_of(method: str, path: bytes | str) -> Api | None:
     """
     if method != "POST":
         return None
-    text = path if isinstance(path, str) else path.decode("latin-1")
-    if "%" in text:  # servers decode paths before they look them up
-        text = unquote(text)
+    text = _decoded(path)
     return next((api for end, api in _ENDS.items() if text.endswith(end)), None)
+
+
+def generates(method: str, path: bytes | str) -> bool:
+    """Whether an engine answers a prompt there, though the request is of no format that is read.
+
+    Args:
+        method: of HTTP.
+        path: without a query string.
+
+    >>> generates("POST", b"/generate"), generates("POST", "/v1/embeddings"), generates("GET", "/generate")
+    (True, False, False)
+    """
+    return method == "POST" and _decoded(path) in _GENERATING
+
+
+def _decoded(path: bytes | str) -> str:
+    """A path as servers look it up."""
+    text = path if isinstance(path, str) else path.decode("latin-1")
+    return unquote(text) if "%" in text else text
