@@ -118,7 +118,12 @@ class AlignmentWindow:
         **options: Unpack[RequestOptions],
     ) -> AlignedPrompt:
         """As `ContextPilot.align`, after waiting for this request's turn. Who is cancelled gives up the turn."""
-        prepared = self._pilot.prepare(blocks, question, namespace=namespace, key=key, system=system, **options)
+        return await self.decide(
+            self._pilot.prepare(blocks, question, namespace=namespace, key=key, system=system, **options)
+        )
+
+    async def decide(self, prepared: AlignedPrompt) -> AlignedPrompt:
+        """The second half of `align`: the order of what ``pilot.prepare`` gave, after waiting for its turn."""
         loop = asyncio.get_running_loop()
         turn, came = _Turn(prepared, loop.create_future()), loop.time()
         if self._elsewhere is not None and self._window.size > 1 and self._window.max_wait:
