@@ -9,6 +9,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..dedup.marks import is_marked
 from ..expand import Reader
 from .finding.find import find
 from .finding.numbered import first_marker
@@ -87,8 +88,10 @@ class _Reader(Reader):
         if text.role == "tool":
             return self._originals.add(text.place, text.text)
         ours = self._ours(text.text) if may_be_ours else None
-        if ours is None:
-            return self._revealed(text.role, text.place, text.text)
+        if ours is None or is_marked(ours.rest):  # no hint of ours stands behind blocks of ours
+            full = self._revealed(text.role, text.place, text.text)
+            if ours is None or full != text.text:
+                return full
         self._originals.note(text.place, text.text)
         return ours.text
 

@@ -264,3 +264,20 @@ def test_lists_are_restored_whatever_their_hints_leave_of_their_lines(last):
         sent.append({"role": "user", "content": repeating.take(text, text.text, bodies)})
     assert "[same text as in message 1" in sent[1]["content"]
     assert [one["content"] for one in expand_body("chat", {"messages": sent}, lists)["messages"]] == told
+
+
+def test_blocks_behind_what_looks_like_documents_of_ours_are_restored():
+    passage = PASSAGES[0]
+    told = [
+        f"<docs>\n<doc>{passage}</doc>\n<doc>One.</doc>\n</docs>",
+        f"<documents>\n[1] x\n</documents>\n\n<docs>\n<doc>{passage}</doc>\n<doc>Two.</doc>\n</docs>",
+    ]
+    asked = FORMATS["chat"].read({"messages": [{"role": "user", "content": text} for text in told]})
+    repeating = Repeating("blocks+chunks", True, MAX_CHARACTERS)
+    sent = []
+    for message in asked.messages:
+        (text,) = message.texts
+        bodies = [item.body for group in find(text) for item in group.items]
+        sent.append({"role": "user", "content": repeating.take(text, text.text, bodies)})
+    assert "[same text as in message 1" in sent[1]["content"]
+    assert [one["content"] for one in expand_body("chat", {"messages": sent})["messages"]] == told
