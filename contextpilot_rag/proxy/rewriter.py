@@ -19,6 +19,7 @@ from . import reading
 from .attached import Attached
 from .clouds import changed
 from .explicit import Explicit, explicit_of, opening_key
+from .formats.parts import model_of
 from .lasting import lasting
 from .located import NotLocated, splice
 from .memory import Decision, Memory, chain
@@ -28,13 +29,14 @@ from .reading import Found
 from .repeating import Repeating
 from .replaying import replayed
 from .rewriting import Call, Outcome
-from .salts import salted
+from .salts import carried, kept_apart, salted
 from .settings import ProxySettings
 from .words import Asked, Edit, Labels, Lists, Path, Removal, Report
 from .writing import Written, written
 
 T = TypeVar("T")
 _BYTES_PER_TOKEN = 4
+_OFF = "switched off by the request"
 _NOT_TEXTS = ("tools", "functions", "response_format", "chat_template_kwargs")
 _APART = 256 * 2**10  # bytes of a body that is worked on in a thread, so that others need not wait for it
 
@@ -79,10 +81,11 @@ class Rewriter:
         """As `Rewriting.rewrite`."""
         body = reading.decoded(call.raw)
         if body is None:
-            return self._unread(call)
-        salting = salted(body, self._salt(call), self._settings.client_salt, call.cloud)
-        if call.wishes.off:
-            return Outcome(self._spliced(call, salting), Report(reason="switched off by the request"))
+            return await self._unread(call)
+        salt = await self._salt(call, model_of(body))
+        salting = salted(body, salt, self._settings.client_salt, call.cloud)
+        if call.wishes.off and not _names_explicit(body):
+            return Outcome(self._spliced(call, salting), Report(reason=_OFF))
         try:
             return await self._rewritten(call, body, salting)
         except Refused:
@@ -123,8 +126,11 @@ class Rewriter:
         except Exception as error:  # noqa: BLE001  fails open
             self._pilot.blocking.asker.failures.note(error)
 
-    def _salt(self, call: Call) -> str | None:
+    async def _salt(self, call: Call, model: str = "") -> str | None:
         """The salt that a request has to carry; None: it has to carry none.
+
+        It is the one that others who ask the same index have for this tenant and model: else they would share what is
+        believed to be cached, and not the cache.
 
         Raises:
             Busy: it is not known, and without it others could read what is this tenant's.
@@ -132,14 +138,16 @@ class Rewriter:
         if call.cloud:
             return None
         try:
-            return self.salt(call.tenant)
+            if self.salt(call.tenant) is None:  # whoever has none has none, whatever the model
+                return None
+            return await self._pilot.blocking.asker.asalt(Namespace(tenant=call.tenant, model=model))
         except Exception as error:
             self._pilot.blocking.asker.failures.note(error)
             raise Busy("the tenant's cache salt is not known at present") from error
 
-    def _unread(self, call: Call) -> Outcome:
+    async def _unread(self, call: Call) -> Outcome:
         """A body that is no JSON: whoever has a salt could be read by others without it."""
-        if self._salt(call) is not None:
+        if await self._salt(call) is not None:
             raise Unusable("the body is no JSON object that could be given a cache_salt")
         return Outcome(call.raw, Report(reason="the body is no JSON object"))
 
@@ -152,9 +160,9 @@ class Rewriter:
         explicit = explicit_of(asked)
         lists: frozenset[Lists] = self._settings.known_lists if call.wishes.lists is None else call.wishes.lists
         labels: Labels = call.wishes.labels or self._settings.labels
-        fields = (call.tenant, asked.model, call.api, labels, *sorted(lists))
+        namespace = Namespace(tenant=call.tenant, model=asked.model, corpus=kept_apart(body, salting))
+        fields = (call.tenant, asked.model, namespace.corpus, call.api, labels, *sorted(lists))
         keys = await self._apart(call, lambda: chain("proxy v1", fields, map(lasting, asked.messages)))
-        namespace = Namespace(tenant=call.tenant, model=asked.model)
         engine = self._engine(keys)
         if explicit is not None:
             return await self._given(call, asked, explicit, keys, namespace, engine, salting)
@@ -185,7 +193,8 @@ class Rewriter:
         except NotLocated as error:  # nobody can say what such a body means, so nothing in it is moved
             report = Report(reason=f"the body is ambiguous: {error}")
             return Outcome(self._spliced(call, salting), report, engine, chain=_last(keys), tokens=_tokens(call))
-        alignment = None if ordered is None else self._noted(ordered.alignment, call, asked, done.texts, raw)
+        salt = carried(body, salting)
+        alignment = None if ordered is None else self._noted(ordered.alignment, asked, done.texts, raw, salt)
         return Outcome(
             raw,
             _report(found, ordered, done, repeating),
@@ -207,24 +216,29 @@ class Rewriter:
         salting: list[Edit],
     ) -> Outcome:
         """A request that says itself what its blocks are."""
-        joined = self._attached.joined(asked, explicit, call.tenant)
+        whose = f"{call.tenant}\0{namespace.corpus}"
+        joined = self._attached.joined(asked, explicit, whose)
         key = opening_key(joined, keys) or b""
-        before = self._memory.get(key)
+        off = call.wishes.off  # then blocks stand in full, as they were given: nothing but the field has them
+        before = None if off else self._memory.get(key)
         if before is not None:
             before = replace(before, engine=engine or before.engine)
         chosen = self._pilot.settings
-        level = Dedup(chosen.dedup != "off", chosen.dedup == "blocks+chunks", chosen.normalise, chosen.max_text)
-        done = await replayed(asked, joined, self._pilot, namespace, level, before, _options(call))
+        dedup = "off" if off else chosen.dedup
+        level = Dedup(dedup != "off", dedup == "blocks+chunks", chosen.normalise, chosen.max_text)
+        shown = _as_given(joined) if off else joined
+        done = await replayed(asked, shown, self._pilot, namespace, level, before, _options(call))
         raw = self._spliced(call, [*done.changes, *salting])
-        self._attached.keep(asked, joined, call.tenant)
+        self._attached.keep(asked, joined, whose)
         aligned = done.alignment
         if aligned is not None:
             engine = aligned.engine or engine
-            aligned = replace(aligned, salt=self.salt(call.tenant))
-        if done.order is not None:
+            aligned = replace(aligned, salt=carried(asked.body, salting))
+        if done.order is not None and not off:
             self._memory.put(key, Decision(done.order, engine))
         begins = b"" if aligned is None else _beginning(aligned)
-        return Outcome(raw, done.report, engine, aligned, _last(keys), _tokens(call), begins)
+        report = replace(done.report, reason=_OFF) if off else done.report
+        return Outcome(raw, report, engine, aligned, _last(keys), _tokens(call), begins)
 
     def _engine(self, keys: list[bytes]) -> str | None:
         """Where a conversation went so far."""
@@ -235,14 +249,19 @@ class Rewriter:
         return None
 
     def _noted(
-        self, aligned: AlignedPrompt, call: Call, asked: Asked, texts: Mapping[Path, str], raw: bytes
+        self,
+        aligned: AlignedPrompt,
+        asked: Asked,
+        texts: Mapping[Path, str],
+        raw: bytes,
+        salt: str | None,
     ) -> AlignedPrompt:
         """An alignment that knows what is sent, where that is texts alone; token estimates are corrected by it."""
         if _texts_alone(asked):
             said = [texts.get(text.path, text.text) for message in asked.messages for text in message.texts]
             body = reading.decoded(raw) if self._followed and asked.api == "chat" else None
             aligned.sent.note(said, None if body is None else body["messages"])
-        return replace(aligned, salt=self.salt(call.tenant))
+        return replace(aligned, salt=salt)
 
     def _spliced(self, call: Call, changes: Sequence[Edit | Removal]) -> bytes:
         """The body with changes that it cannot be forwarded without.
@@ -260,6 +279,12 @@ class Rewriter:
         if len(call.raw) < _APART:
             return work(*args)
         return await asyncio.to_thread(work, *args)
+
+
+def _as_given(explicit: Explicit) -> Explicit:
+    """The same blocks, to stand in the order that they were given in."""
+    given = {number: replace(one, options=RequestOptions(order="retrieved")) for number, one in explicit.given.items()}
+    return replace(explicit, given=given)
 
 
 def _continues(asked: Asked) -> bool:

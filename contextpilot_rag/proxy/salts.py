@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..identity import block_key
 from .problems import Unusable
 from .rewriting import Cloud
 from .settings import ClientSalt
 from .words import Edit
 
 FIELD = "cache_salt"
+_EXTRA = "extra_key"  # SGLang's
 
 
 def salted(body: Mapping[str, Any], salt: str | None, client_salt: ClientSalt, cloud: Cloud) -> list[Edit]:
@@ -44,3 +46,30 @@ def salted(body: Mapping[str, Any], salt: str | None, client_salt: ClientSalt, c
         if client_salt == "keep":
             return []
     return [Edit((FIELD,), salt)]
+
+
+def carried(body: Mapping[str, Any], salting: Sequence[Edit]) -> str | None:
+    """The salt that a request goes out with; None: none.
+
+    Args:
+        body: as it was decoded.
+        salting: what `salted` says.
+    """
+    salt = salting[0].value if salting else body.get(FIELD)
+    return salt if isinstance(salt, str) else None
+
+
+def kept_apart(body: Mapping[str, Any], salting: Sequence[Edit]) -> str:
+    """Stands for what a client keeps apart from the rest of its tenant's, by salts of its own; empty: nothing.
+
+    What is not shared in the engine's cache is not shared here: neither an order nor what is believed to be cached.
+
+    >>> kept_apart({"cache_salt": "own"}, []) == kept_apart({"cache_salt": "other"}, [])
+    False
+    >>> kept_apart({"cache_salt": "own"}, [Edit(("cache_salt",), "s")])
+    ''
+    """
+    own = ["" if salting else body.get(FIELD), body.get(_EXTRA)]
+    if not any(own):
+        return ""
+    return block_key(repr([salt for salt in own if isinstance(salt, str)])).hex()  # others are refused by engines

@@ -105,6 +105,21 @@ def test_clients_of_the_index_and_of_the_proxy_share_it_within_a_tenant(keys, mo
         assert served.ask("POST", "/v1/chat/completions", body("abcd")).status == 401
 
 
+def test_what_both_believe_cached_is_cached_for_both(keys):
+    path, of = keys
+    given = {"blocks": [TEXTS[name] for name in "abc"]}
+    with FakeEngine() as engine, living(beside(engine, keys=path)) as served:
+        for model in ("m", "n"):
+            asked = {"model": model, "messages": [{"role": "user", "content": "Well?"}]}
+            served.ask("POST", "/v1/chat/completions", {**asked, "contextpilot": given}, key=of["acme"])
+            space = Namespace(model=model)
+            with ContextPilot(served.address, api_key=of["acme"], namespace=space, index_timeout=20.0) as pilot:
+                prompt = pilot.align([Block(TEXTS[name]) for name in "cab"], "Well?")
+            assert prompt.predicted_cached_tokens > 400
+            engine.chat({"model": model, "messages": prompt.messages(), **prompt.extra_body})
+            assert engine.requests[-1].cached_tokens > 400
+
+
 def test_a_process_serves_and_forwards():
     with FakeEngine() as engine:
         given = ("serve", "--port", "0", "--upstream", engine.base_url)

@@ -83,6 +83,17 @@ def said(reply):
     return found
 
 
+@pytest.mark.parametrize("field", ["cache_salt", "extra_key"])
+@pytest.mark.parametrize(("client_salt", "key"), [("keep", "sk-1"), ("refuse", None)])
+def test_what_a_client_keeps_apart_by_a_salt_of_its_own_is_apart_here_too(field, client_salt, key):
+    with FakeEngine() as engine, living(upstreams=engine.base_url, client_salt=client_salt) as proxy:
+        for names, salt in (("dcba", "one"), ("abcd", "two"), ("bcda", "one")):
+            proxy.ask("POST", CHAT, {**body(documents(names)), field: salt}, key=key)
+        sent = [request.messages[-1]["content"] for request in engine.requests]
+    assert sent[1] == documents("abcd")["content"], "as retrieved"
+    assert sent[2].startswith(documents("dcba")["content"][:1000]), "as it was cached for this salt"
+
+
 SAFE = json.dumps(body({"role": "user", "content": "x"})).encode()
 OWN = b'"cache_salt": "guessed"'
 

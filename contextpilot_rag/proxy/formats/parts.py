@@ -70,8 +70,15 @@ def is_text(part: object, kinds: Collection[str]) -> TypeGuard[Mapping[str, Any]
 
 def asked(api: Api, body: Mapping[str, Any], messages: Sequence[Message]) -> Asked | None:
     """A body as it was read; None: there are no messages in it."""
+    return Asked(api, body, tuple(messages), model_of(body)) if messages else None
+
+
+def model_of(body: Mapping[str, Any]) -> str:
+    """What a body calls its model; empty: nothing. A hash stands for what is too long for a name.
+
+    >>> model_of({"model": "m"}), model_of({"model": None}), len(model_of({"model": "m" * 1_000_000}))
+    ('m', '', 32)
+    """
     model = field_of(body, "model")
     name = model if isinstance(model, str) else ""
-    if len(name) > _LONGEST_NAME:
-        name = block_key(name).hex()
-    return Asked(api, body, tuple(messages), name) if messages else None
+    return name if len(name) <= _LONGEST_NAME else block_key(name).hex()
