@@ -254,18 +254,21 @@ class _Replay:
             sent = self._talk.took(neutral(message))
         except TextTooLong:  # a tool's result: it passes, and nothing is looked for in it
             self._talk.took({"role": message.role, "content": None})
-            self._changes += [Edit(one.path, shield(one.text)) for one in message.texts if is_marked(one.text)]
+            self._changes += _shielded(message)
             return
         if message.role == "tool":
             edits = rewritten(message, sent)
             self._changes += edits
             self._hints += sum(_hints(edit.value) for edit in edits)
+        else:
+            self._changes += _shielded(message)
 
     def _turn(self, message: Message, prompt: AlignedPrompt) -> None:
         """A user message with blocks."""
         said = self._talk.turn(prompt)
         documents = said.content.removesuffix(prompt.question).removesuffix("\n\n")
         self._changes += placed(self._asked, message.number, documents)
+        self._changes += _shielded(message)
         self._hints += _hints(documents)
         for number, block in zip(said.numbers, prompt.blocks, strict=True):
             if number in said.again and len(block.text) > len(LOCATION_HINT):
@@ -311,6 +314,11 @@ def _number(message: Message | None) -> int:
 
 def _instructs(message: Message | None) -> bool:
     return message is None or message.role == "system"
+
+
+def _shielded(message: Message) -> list[Edit]:
+    """The changes to a message by which nothing in results of tools, which are sent in full, looks like a hint."""
+    return [Edit(one.path, shield(one.text)) for one in message.texts if one.role == "tool" and is_marked(one.text)]
 
 
 def _hints(sent: str) -> int:

@@ -43,3 +43,14 @@ def test_what_looks_like_a_hint_in_a_result_that_is_too_long_points_nowhere():
     texts = [f"{CLAUSES}{LOOKALIKE}", CLAUSES]
     sent = Proxied(Dedup(chunks=True, max_text=100)).send({"messages": [user("Read.", "x"), *map(result, texts, "12")]})
     assert [message["content"] for message in expand(sent["messages"])[1:]] == texts
+
+
+@pytest.mark.parametrize("blocks", [[], ["A block."]])
+def test_what_looks_like_a_hint_in_a_result_beside_a_question_points_nowhere(blocks):
+    found = {"type": "tool_result", "tool_use_id": "1", "content": f"{CLAUSES}{LOOKALIKE}"}
+    beside = {"role": "user", "content": [found, {"type": "text", "text": "So?"}], "contextpilot": {"blocks": blocks}}
+    messages = [user("Search.", "Some block."), {"role": "assistant", "content": "x"}, beside]
+    sent = Proxied().send({"messages": messages}, "messages")
+    restored = expand_body("messages", sent)["messages"][2]["content"]
+    assert restored[0] == found
+    assert restored[-1]["text"].endswith("So?")
