@@ -1,20 +1,25 @@
 """Line: a connection to an upstream, and the one request and answer that are on their way on it.
 
-Parsed by llhttp, as the service's own requests are, and read as its bytes come: the layers above a socket that clients
-use cost more than all else that a proxy does.
+A library would do this elsewhere, as one does for `RemoteIndex`. Here none fits: httpcore's pool looks at each of its
+connections for each request, which with a thousand streams costs more than all else that a proxy does, and h11 below
+it writes headers anew and refuses some that clients do send. The parser is still a library's, llhttp, as for requests;
+ours is whose turn it is, what is waited for, and when a connection can be used again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import cast
 
 import httptools
 
 _HIGH = 256 * 2**10  # bytes of an answer that wait for its client before the upstream has to
-_MAX_HEAD = 256 * 2**10
+_PIECE = 64  # bytes that the smallest piece of an answer takes while it waits
+_MOST_BETWEEN = 256 * 2**10  # bytes of an answer without any of its body: heads, chunk extensions, trailers
 _SWITCHING = 101
 
 
@@ -60,7 +65,7 @@ class Line(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._pieces: deque[bytes] = deque()
         self._waiting = 0  # bytes of the answer
-        self._head_bytes = 0
+        self._between = 0  # bytes since any of its body came
         self._headless = headless
         self._framed = self._keep = self._extra = False
         self._moved = self._loop.time()
@@ -157,24 +162,33 @@ class Line(asyncio.Protocol):
             self._extra = True
             self.abort()
             return
+        self._between += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            if self.complete:
-                self._extra = True
-            else:
+            if not self.complete:
                 self.abort(self._error or LineError("it answered what is not HTTP"))
+                return
+            self._extra = True  # what follows the answer does not make it less whole
+        if self._between > _MOST_BETWEEN and not self.complete:
+            self.abort(_too_much())
             return
         self._wake()
-        if self._waiting > _HIGH and not self._paused_reading and self._transport is not None:
+        if self._waiting > _HIGH and not self._paused_reading and self._transport is not None and not self.closed:
             self._paused_reading = True
             self._transport.pause_reading()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """It is closed. That ends an answer which has no other end."""
-        self.closed = True
-        if self.answering and not self._framed and exc is None and self._error is None:
+    def eof_received(self) -> None:
+        """It says no more, which ends an answer that has no other end."""
+        if self.answering and not self._framed and self._error is None:
             self.complete = True
+            self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is closed."""
+        self.closed = True
+        if exc is not None and not self.complete and self._error is None:
+            self._read_out()
         if not self.complete:
             self._fail(LineError("it closed the connection"))
         self._wake()
@@ -199,13 +213,8 @@ class Line(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header; those after the body are not forwarded."""
-        if self.answering:
-            return
-        self._head_bytes += len(name) + len(value) + 4
-        if self._head_bytes > _MAX_HEAD:
-            self._error = LineError("the head of its answer is too long")
-            raise ValueError
-        self.headers.append((name, value))
+        if not self.answering:
+            self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The answer's head is there; or one that says it is still to come."""
@@ -219,6 +228,9 @@ class Line(asyncio.Protocol):
             self._error = LineError(f"it answered with status {status}, which was not asked for")
             raise ValueError
         self.status = status
+        if sum(len(name) + len(value) for name, value in self.headers) > _MOST_BETWEEN:
+            self._error = _too_much()
+            raise ValueError
         for name, value in self.headers:
             lower = name.lower()
             if lower == b"content-length":
@@ -235,15 +247,31 @@ class Line(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         """Some of the answer's body."""
+        self._between = 0
         if not self.complete:
             self._pieces.append(body)
-            self._waiting += len(body)
+            self._waiting += len(body) + _PIECE
 
     def on_message_complete(self) -> None:
         """The answer is complete."""
         if self.answering and not self.complete:
             self.complete = True
             self._keep = self._parser.should_keep_alive()
+
+    def _read_out(self) -> None:
+        """Read what it said before it closed.
+
+        It may refuse a body and close while that is still being sent; what fails first then is to write, and transports
+        read no further. Of what is encrypted nothing can be read any more.
+        """
+        assert self._transport is not None  # noqa: S101  it was open
+        of = self._transport.get_extra_info("socket")
+        if of is None or self._transport.get_extra_info("sslcontext") is not None:
+            return
+        with suppress(OSError, ValueError), socket.fromfd(of.fileno(), of.family, of.type) as left:
+            left.setblocking(False)
+            while not self.complete and self._error is None and (data := left.recv(65_536)):
+                self.data_received(data)
 
     async def _wait(self, seconds: float) -> None:
         """Wait until something comes."""
@@ -282,6 +310,10 @@ class Line(asyncio.Protocol):
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _too_much() -> LineError:
+    return LineError("too much of its answer is head, or no body")
 
 
 def _expire(writer: asyncio.Future[None]) -> None:
