@@ -152,7 +152,7 @@ def warn_of_unknown(environ: Mapping[str, str], prefix: str, known: Iterable[str
     for name in environ:
         setting = name.removeprefix(prefix).lower()
         if name.startswith(prefix) and setting not in names:
-            for meant in difflib.get_close_matches(setting, names, n=1, cutoff=0.8):
+            for meant in difflib.get_close_matches(setting, names, n=1, cutoff=0.7):
                 logger.warning("environment variable %s is no setting; did you mean %s?", name, prefix + meant.upper())
 
 

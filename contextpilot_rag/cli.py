@@ -25,6 +25,9 @@ class CommandParser(argparse.ArgumentParser):
         if unknown:
             known = list(self._option_string_actions)
             close = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1)
+            if not close and "://" in unknown[0]:
+                taking = [option for option in ("--upstream", "--engine", "--endpoint") if option in known]
+                close = [f"{option} {unknown[0]}" for option in taking]
             hint = f"; did you mean {close[0]}?" if close else ""
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return options, unknown

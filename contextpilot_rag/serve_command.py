@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from .errors import ContextPilotError, MissingPackage, SettingsError
 from .service.settings import PREFIX, REPEATED, SECRETS, ServiceSettings, kinds
 from .setting_options import SettingOptions
+from .settings import PROXY_PREFIX
 
 logger = logging.getLogger("contextpilot_rag")
 
@@ -45,6 +46,12 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "watching it": ("log_format", "operator_metrics", "tenant_labels"),
 }
+
+# Of a proxy beside it the service decides these, by settings of its own: where they listen, who may ask, who is told.
+DECIDED = (
+    *("upstreams", "host", "port", "open", "keys", "tls_certificate", "tls_key"),
+    *("tenant_by", "tenant_header", "rate", "burst", "operator_metrics", "log_format"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,10 +119,26 @@ def _serve_beside(settings: ServiceSettings, tell: Callable[[str], None]) -> int
     from .proxy.settings import ProxySettings
     from .proxy_command import pilot_settings_from
 
-    through = ProxySettings.from_env(upstreams=settings.upstreams, log_format=settings.log_format)
+    through = ProxySettings.from_env(
+        proxy_variables(os.environ), upstreams=settings.upstreams, log_format=settings.log_format
+    )
     from .proxy.beside import serve_beside
 
     return serve_beside(settings, through, pilot_settings_from({}), tell)
+
+
+def proxy_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables, without those of a proxy that the service decides itself.
+
+    One that is set is told: somebody may rely on it.
+    """
+    own = {f"{PROXY_PREFIX}{name.upper()}": PREFIX + name.upper() for name in DECIDED}
+    for name, meant in own.items():
+        if environ.get(name):
+            known = meant.removeprefix(PREFIX).lower() in kinds()
+            instead = f"{meant} does" if known else "the service tells tenants apart itself, by its keys"
+            logger.warning("%s does not count for `serve`: %s", name, instead)
+    return {name: value for name, value in environ.items() if name not in own}
 
 
 def settings_of(options: argparse.Namespace) -> ServiceSettings:

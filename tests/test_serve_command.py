@@ -14,7 +14,8 @@ import pytest
 from contextpilot_rag import cli
 from contextpilot_rag.engines.engine import engines_of
 from contextpilot_rag.errors import SettingsError
-from contextpilot_rag.serve_command import GROUPS, add_arguments, settings_of
+from contextpilot_rag.proxy.settings import ProxySettings
+from contextpilot_rag.serve_command import DECIDED, GROUPS, add_arguments, proxy_variables, settings_of
 from contextpilot_rag.service.settings import SECRETS, ServiceSettings, option_of
 from tests.service.harness import process
 
@@ -144,11 +145,12 @@ def test_where_logs_are_json_so_is_the_line_that_says_it_is_ready(tmp_path):
 def test_a_misspelt_variable_is_told(monkeypatch, caplog):
     monkeypatch.setenv("CONTEXTPILOT_SERVE_PORTT", "9000")
     monkeypatch.setenv("CONTEXTPILOT_SERVE_SOMETHING_ELSE_ALTOGETHER", "9000")
+    monkeypatch.setenv("CONTEXTPILOT_SERVE_PROT", "9000")
     assert parsed().port == 8765
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert told == (
-        "environment variable CONTEXTPILOT_SERVE_PORTT is no setting; did you mean CONTEXTPILOT_SERVE_PORT?"
-    )
+    assert sorted(record.getMessage() for record in caplog.records) == [
+        f"environment variable CONTEXTPILOT_SERVE_{name} is no setting; did you mean CONTEXTPILOT_SERVE_PORT?"
+        for name in ("PORTT", "PROT")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -161,6 +163,7 @@ def test_a_misspelt_variable_is_told(monkeypatch, caplog):
         (["keys", "add", "--tenant", "a", "--raet", "3"], "keys add", "did you mean --rate?"),
         (["keys", "list", "--fil", "a", "--verbose"], "keys list", "unrecognized arguments: --verbose\n"),
         (["--versoin"], "", "usage"),
+        (["proxy", "http://a:1"], "proxy", "did you mean --upstream http://a:1?"),
     ],
 )
 def test_an_unknown_option_is_told_with_the_commands_own_usage(capsys, arguments, command, said):
@@ -171,6 +174,28 @@ def test_an_unknown_option_is_told_with_the_commands_own_usage(capsys, arguments
     assert told.startswith(f"usage: contextpilot-rag {command}")
     assert said in told
     assert len(told.splitlines()) < 8
+
+
+def test_variables_of_a_proxy_that_do_not_count_are_told(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("contextpilot_rag"), "propagate", True)
+    environ = {
+        "CONTEXTPILOT_PROXY_KEYS": "keys.json", "CONTEXTPILOT_PROXY_TENANT_BY": "key", "CONTEXTPILOT_PROXY_PORT": "",
+        "CONTEXTPILOT_PROXY_WINDOW": "4", "CONTEXTPILOT_ORDER": "fixed",
+    }  # fmt: skip
+    left = proxy_variables(environ)
+    assert left == {"CONTEXTPILOT_PROXY_WINDOW": "4", "CONTEXTPILOT_ORDER": "fixed"}
+    assert ProxySettings.from_env(left).window == 4, "a variable that does not count refuses nothing either"
+    assert {record.getMessage() for record in caplog.records} == {
+        "CONTEXTPILOT_PROXY_KEYS does not count for `serve`: CONTEXTPILOT_SERVE_KEYS does",
+        "CONTEXTPILOT_PROXY_TENANT_BY does not count for `serve`: the service tells tenants apart itself, by its keys",
+    }
+
+
+def test_what_the_service_decides_of_a_proxy_are_settings_of_it():
+    assert set(DECIDED) <= {setting.name for setting in fields(ProxySettings)}
+    shared = {setting.name for setting in fields(ServiceSettings)} & {setting.name for setting in fields(ProxySettings)}
+    limits = {"salt_secret", "max_body", *GROUPS["limits of connections"]}
+    assert shared - limits <= set(DECIDED)
 
 
 def test_every_setting_is_under_one_heading():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -13,10 +14,12 @@ from msgspec import Meta
 from ..checking import check_all, check_known, of_variables
 from ..engines.engine import Engine
 from ..errors import SettingsError
-from ..settings import PROXY_PREFIX
+from ..settings import PROXY_PREFIX, Settings, name_of
 from .rewriting import Cloud
 from .upstream_lines import upstreams_of
 from .words import Labels, Lists
+
+logger = logging.getLogger("contextpilot_rag")
 
 PREFIX = PROXY_PREFIX
 SECRETS = frozenset({"salt_secret"})
@@ -148,6 +151,7 @@ class ProxySettings:
         """
         environ = os.environ if environ is None else environ
         values = of_variables(environ, PREFIX, kinds(), SECRETS)
+        _warn_of_pilots(environ)
         check_known(given, kinds())
         return cls(**{**values, **given})
 
@@ -194,6 +198,14 @@ def kinds() -> dict[str, Any]:
     if not _KINDS:
         _KINDS.update(get_type_hints(ProxySettings, include_extras=True))
     return _KINDS
+
+
+def _warn_of_pilots(environ: Mapping[str, str]) -> None:
+    """Log variables that name a setting of pilots as if it were the proxy's own."""
+    for one in fields(Settings):
+        name = f"{PREFIX}{one.name.upper()}"
+        if name in environ and one.name not in kinds():
+            logger.warning("environment variable %s is no setting; did you mean %s?", name, name_of(one.name))
 
 
 def option_of(setting: str) -> str:

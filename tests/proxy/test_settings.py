@@ -107,5 +107,7 @@ def test_a_misspelt_variable_is_told_and_the_pilots_settings_take_none_of_them_f
     assert ProxySettings.from_env(environ) == ProxySettings()
     assert Settings.from_env(environ) == Settings()
     told = {record.getMessage() for record in caplog.records}  # twice where logs were set up
-    name = "CONTEXTPILOT_PROXY_PORT"
-    assert told == {f"environment variable {name}T is no setting; did you mean {name}?"}
+    assert told == {
+        "environment variable CONTEXTPILOT_PROXY_PORTT is no setting; did you mean CONTEXTPILOT_PROXY_PORT?",
+        "environment variable CONTEXTPILOT_PROXY_DEDUP is no setting; did you mean CONTEXTPILOT_DEDUP?",
+    }
