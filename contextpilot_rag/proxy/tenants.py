@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 from collections.abc import Sequence
@@ -142,12 +141,18 @@ class Tenants:
         if shown is None and b"x-api-key" in found:  # all that some clients can set
             shown = b"Bearer " + found[b"x-api-key"]
         try:
-            return self._gate.identify(None if shown is None else shown.decode("latin-1"))
+            caller = self._gate.identify(None if shown is None else shown.decode("latin-1"))
         except Rejected:
             raise NoKey(
                 f"give a key of this proxy that is known: {KEY_HEADER.decode()}: KEY, or Authorization: Bearer KEY",
                 headers=_ASKED,
             ) from None
+        site = found.get(b"origin", b"").partition(b"://")[2]
+        if b"origin" in found and site != found.get(b"host") and (shown or b"").lstrip().lower().startswith(b"basic"):
+            raise Foreign(
+                "a browser adds a password that it keeps to what pages of any site send; show the key as Bearer"
+            )
+        return caller
 
     def _shown(self, found: dict[bytes, bytes]) -> str:
         """Who shows the same is the same, and how that is told apart is not told."""
@@ -155,7 +160,7 @@ class Tenants:
             return ""
         parts = [found.get(name, b"") for name in _SHOWN]
         message = b"proxy tenant v1" + b"".join(len(part).to_bytes(4, "big") + part for part in parts)
-        return hmac.new(self._secret, message, hashlib.sha256).hexdigest()[:32]
+        return hmac.digest(self._secret, message, "sha256").hex()[:32]
 
 
 def gate_of(settings: ProxySettings) -> Gate:

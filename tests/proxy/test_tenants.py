@@ -191,6 +191,17 @@ def test_pages_of_this_machine_and_applications_can_ask(origin):
     assert tenants().of(headers) == ("", headers)
 
 
+def test_a_password_that_a_browser_keeps_is_of_no_use_to_pages_of_other_sites(keyed):
+    asked, key, _ = keyed
+    basic = (b"authorization", b"Basic " + base64.b64encode(b"acme:" + key))
+    for origin in (b"https://evil.example", b"null", b"http://localhost:3000"):
+        with pytest.raises(Foreign):
+            asked.of([HOST, basic, (b"origin", origin)])
+        assert asked.of([HOST, (b"x-contextpilot-key", key), (b"origin", origin)])[0] == "acme"
+    assert asked.of([HOST, basic, (b"origin", b"http://127.0.0.1:8766")])[0] == "acme"
+    assert asked.of([HOST, basic])[0] == "acme"
+
+
 def test_a_tenants_name_is_no_longer_than_a_name():
     asked = tenants(tenant_by="header", tenant_header="x-tenant")
     assert asked.of([HOST, (b"x-tenant", b"a" * 256)])[0] == "a" * 256
