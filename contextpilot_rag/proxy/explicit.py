@@ -9,7 +9,7 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -28,6 +28,11 @@ MAX_BLOCKS = 4_096  # of one field
 SYSTEM = 0  # the number of a system prompt that the request does not have yet
 
 _OPTIONS = ("order", "min_gain", "protect_top", "max_displacement", "echo", "order_hint")
+_ONE_OF = {
+    ".order": ", ".join(get_args(Order)),
+    ".position": "user, system, and numbers of messages",
+}
+_NONE_OF = re.compile(r"Invalid enum value (.*)", re.DOTALL)
 _AT = re.compile(r"(.*?)(?: - at `(?:key in )?\$(.*)`)?", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
@@ -177,6 +182,8 @@ def _decoded(value: object, kind: type[_MessageField], param: str) -> _MessageFi
     unknown = _UNKNOWN.fullmatch(what)
     if unknown is not None:
         what = _not_known(unknown[1], _BlockIn if where else kind)
+    if where in _ONE_OF:
+        what = _NONE_OF.sub(rf"\1 is none of {_ONE_OF[where]}", what)
     raise Unusable(f"{param}{where}: {what}", f"{param}{where}") from None
 
 

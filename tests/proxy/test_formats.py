@@ -139,6 +139,8 @@ def test_texts_of_chat_messages_have_the_places_that_expand_knows_them_by(messag
         ("POST", "/v1/responses", "responses"),
         ("POST", "/v1/messages", "messages"),
         ("POST", "/openai/v1/chat/completions", "chat"),
+        ("POST", "/chat/completions", "chat"),
+        ("POST", "/openai/deployments/a/chat/completions", "chat"),
         ("POST", "/anthropic/v1/messages", "messages"),
         ("GET", "/v1/chat/completions", None),
         ("GET", "/v1/responses", None),

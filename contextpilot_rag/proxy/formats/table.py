@@ -13,9 +13,10 @@ from .responses import Responses
 
 FORMATS: Mapping[Api, Format] = {one.api: one for one in (Chat(), Completions(), Responses(), Messages())}
 
-# Whatever stands before them: many serve these paths below a prefix of their own.
+# Whatever stands before them: many serve these paths below a prefix of their own. Some do without a /v1 where nothing
+# else could be meant, so that a client with a base URL that lacks it is answered.
 _ENDS: Mapping[str, Api] = {
-    "/v1/chat/completions": "chat",
+    "/chat/completions": "chat",
     "/v1/completions": "completions",
     "/v1/responses": "responses",
     "/v1/messages": "messages",
@@ -34,8 +35,8 @@ def api_of(method: str, path: bytes | str) -> Api | None:
 
     >>> api_of("POST", "/openai/v1/responses"), api_of("POST", b"/v1/messages/count_tokens")
     ('responses', None)
-    >>> api_of("POST", "/v1/%63ompletions")
-    'completions'
+    >>> api_of("POST", "/v1/%63ompletions"), api_of("POST", "/openai/deployments/a/chat/completions")
+    ('completions', 'chat')
     """
     if method != "POST":
         return None
