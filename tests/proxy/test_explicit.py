@@ -103,6 +103,11 @@ def test_a_system_message_has_to_be_there(api, body):
     assert "no system message" in str(problem)
 
 
+def test_a_position_that_is_none_hears_which_there_are():
+    problem = refused({"messages": [USER], "contextpilot": {"blocks": ["a"], "position": "top"}}, "chat")
+    assert str(problem) == "contextpilot.position: 'top' is none of user, system, and numbers of messages"
+
+
 @pytest.mark.parametrize(
     ("field", "param", "says"),
     [
@@ -117,7 +122,6 @@ def test_a_system_message_has_to_be_there(api, body):
         ({"blocks": [{"text": "a", "tokens": 0}]}, "contextpilot.blocks[0].tokens", ">= 1"),
         ({"blocks": ["a"] * (MAX_BLOCKS + 1)}, "contextpilot.blocks", "4096"),
         ({"order": "best"}, "contextpilot.order", "'best' is none of retrieved, balanced, throughput, fixed"),
-        ({"position": "top"}, "contextpilot.position", "'top' is none of user, system, and numbers of messages"),
         ({"min_gain": 2}, "contextpilot.min_gain", "1"),
         ({"protect_top": -1}, "contextpilot.protect_top", "0"),
         ({"order_hint": 1}, "contextpilot.order_hint", "bool"),
