@@ -136,7 +136,7 @@ def normal_lines(text: str) -> str:
     """
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if " \n" in text or "\t\n" in text:
+    if " \n" in text or ("\t" in text and "\t\n" in text):  # one character is found at once
         text = "\n".join([line.rstrip(" \t") for line in text.split("\n")])
     elif text[-1:] in _BLANKS:
         text = text.rstrip(" \t")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from ..words import Group, Item, Span
 
@@ -39,8 +38,7 @@ def labelled(text: str, items: Sequence[Item], values: Sequence[Mapping[str, Spa
         names = [text[start:end] for start, end in spans]
         if len(spans) == len(items) == len(set(names)) and all(map(_is_label, names)):
             return tuple(
-                replace(item, label=label, label_span=span)
-                for item, label, span in zip(items, names, spans, strict=True)
+                Item(item.span, item.body, label, span) for item, label, span in zip(items, names, spans, strict=True)
             )
     return tuple(items)
 

@@ -8,8 +8,7 @@ from ...dedup.marks import is_marked
 from ...prompt.escape import forges
 
 _FENCE = re.compile(r"`{3,}|~{3,}")
-_FILE = re.compile(r"<(?:\?xml\b|\?php\b|!doctype\b)", re.IGNORECASE | re.ASCII)
-_PAGE = re.compile(r"<html[\s>]", re.IGNORECASE | re.ASCII)
+_FILE = re.compile(r"<(?:\?xml\b|\?php\b|!doctype\b|html[\s>])", re.IGNORECASE | re.ASCII)
 _DIFF = re.compile(r"diff --git |@@ -\d")
 _REST = re.compile(r"[ \t\r]*(?:\n|\Z)")
 _BEFORE = 200  # characters at the start of a line that are looked at, so that long lines cost nothing
@@ -70,7 +69,7 @@ def is_ours(text: str) -> bool:
 
 
 def _fences(text: str) -> list[tuple[int, str]]:
-    if "```" not in text and "~~~" not in text:
+    if not ("`" in text and "```" in text) and not ("~" in text and "~~~" in text):  # one character is found at once
         return []
     return [
         (mark.start(), mark[0])
@@ -86,8 +85,7 @@ def _line_from(text: str, place: int) -> str:
 
 def _files(text: str) -> list[tuple[int, str]]:
     """Where a file begins, for the first time: what is behind is not looked at."""
-    found = [mark.start() for mark in _FILE.finditer(text)]
-    found += [mark.start() for mark in _PAGE.finditer(text) if begins_line(text, mark.start())]
-    if "@@ -" in text or "diff --git " in text:
+    found = [mark.start() for mark in _FILE.finditer(text) if mark[0][1] in "?!" or begins_line(text, mark.start())]
+    if ("@" in text and "@@ -" in text) or "diff --git " in text:
         found += [mark.start() for mark in _DIFF.finditer(text) if begins_line(text, mark.start(), "")]
     return [(start, "") for start in found]

@@ -101,5 +101,5 @@ def attributes(text: str, span: Span) -> dict[str, Span] | None:
         name = one[1].lower()
         if name in found:
             return None
-        found[name] = next(one.span(group) for group in (2, 3, 4) if one[group] is not None)
+        found[name] = one.span(one.lastindex or 0)  # of the three ways to write it, the one that matched
     return found
