@@ -61,7 +61,8 @@ class Rewriter:
         if settings.window:
             self._window = pilot.window(settings.window, settings.window_seconds)
         self._openings = Openings(pilot, self._window)
-        self._followed = any(engine.events for engine in settings.engines)
+        told = hasattr(pilot.blocking.index, "cover")  # a service, which may listen to events itself
+        self._followed = told or any(engine.events for engine in settings.engines)
 
     async def start(self) -> None:
         """Let requests wait for each other, where that is wanted."""
