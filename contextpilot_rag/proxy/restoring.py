@@ -41,7 +41,8 @@ def expand_body(api: Api, body: Mapping[str, Any], lists: frozenset[Lists] = fro
     reader = _Reader(lists)
     own: dict[Path, Any] = {}
     for message in asked.messages:
-        full = reader.full(message)
+        cut = reader.cut(message) if api == "messages" else None
+        full = reader.full(message) if cut is None else cut
         for path, text in full.items():
             _put(restored, path, text, own)
         if api == "messages":
@@ -74,6 +75,27 @@ class _Reader(Reader):
             if full != text.text:
                 found[text.path] = full
         return found
+
+    def cut(self, message: Message) -> dict[Path, str] | None:
+        """As `full`, of a text that may have been cut for the sake of a breakpoint, and points into itself.
+
+        Returns:
+            None: it cannot be read as one text, or does not differ. Only the last piece of one may have hints.
+        """
+        texts = message.texts
+        if len(texts) < 2 or any(text.role in ("tool", "assistant") for text in texts):
+            return None
+        if not is_marked(texts[-1].text):
+            return None
+        sent = "".join(text.text for text in texts)
+        whole = self._revealed(message.role, f"message {message.number}", sent)
+        ahead = len(sent) - len(texts[-1].text)
+        if whole == sent or whole[:ahead] != sent[:ahead]:
+            return None
+        for text in texts[:-1]:
+            self._originals.note(text.place, text.text)
+        self._originals.note(texts[-1].place, whole[ahead:])
+        return {texts[-1].path: whole[ahead:]}
 
     def joined(self, message: Message, full: Mapping[Path, str]) -> None:
         """Know a message's texts as one, too: one that was alone may have been cut for the sake of a breakpoint."""

@@ -90,7 +90,7 @@ def test_items_that_the_openai_package_sends_back_are_read(sent):
         (2, "user", ("user", None, "Why?")),
         (3, "assistant"),
         (4, "assistant"),
-        (5, "tool", ("tool", 1, "42")),
+        (5, "tool", ("tool", None, "42")),
     ]
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from contextpilot_rag import AsyncContextPilot, expand
 from contextpilot_rag.index.local import LocalIndex
 from contextpilot_rag.proxy.problems import Unusable
+from contextpilot_rag.proxy.restoring import expand_body
 from contextpilot_rag.proxy.rewriter import Rewriter
 from contextpilot_rag.proxy.rewriting import Call
 from contextpilot_rag.proxy.settings import ProxySettings
@@ -270,3 +271,32 @@ def test_marks_of_what_is_to_be_cached_come_and_go_while_the_order_stays(cloud):
     plain = {"role": "user", "content": [{"type": "text", "text": documents("CBAD", "One?")["content"]}]}
     answer = {"role": "assistant", "content": "Yes."}
     assert order(asked(plain, answer, marked(documents("EC", "Two?")))) == list("ABCD")
+
+
+def test_a_text_that_is_a_list_in_one_turn_is_pointed_at_as_when_it_is_none():
+    sent = Sent()
+
+    def asked(*messages):
+        raw = json.dumps({"model": "m", "messages": messages}).encode()
+        return json.loads(sent.outcome(raw, "messages").body)["messages"]
+
+    def marked(message):
+        part = {"type": "text", "text": message["content"], "cache_control": {"type": "ephemeral"}}
+        return {**message, "content": [part]}
+
+    twice = documents("AB")
+    twice["content"] += "\n\n" + documents("CA")["content"]
+    first = asked(marked(twice))[0]["content"][0]["text"]
+    assert "[same text as in message 1 at" in first
+    assert asked(twice, {"role": "assistant", "content": "Yes."}, marked(documents("B")))[0]["content"] == first
+
+
+def test_a_text_that_was_cut_for_a_breakpoint_and_points_into_itself_is_restored():
+    twice = documents("ABCDEFGH", "One?")
+    twice["content"] += "\n\n" + documents("CA", "Two?")["content"]
+    raw = json.dumps({"model": "m", "messages": [twice]}).encode()
+    sent = json.loads(Sent().outcome(raw, "messages", cloud="anthropic").body)
+    assert len(sent["messages"][0]["content"]) == 2
+    assert "[same text as in message 1 at" in sent["messages"][0]["content"][1]["text"]
+    restored = expand_body("messages", sent)["messages"][0]["content"]
+    assert "".join(part["text"] for part in restored) == twice["content"]

@@ -46,7 +46,8 @@ def _message(message: Mapping[str, Any], number: int, path: Path) -> Message:
     if role is None:
         return Message(number, "assistant", message, (), path)
     content = message.get("content")
-    if role != "user" or not isinstance(content, list):
+    alone = isinstance(content, list) and len(content) == 1 and is_text(content[0], _KINDS)
+    if role != "user" or not isinstance(content, list) or alone:
         return Message(number, role, message, texts_of(content, role, number, (*path, "content"), kinds=_KINDS), path)
     found: list[Text] = []
     for place, block in enumerate(content):

@@ -9,7 +9,11 @@ from ...identity import block_key
 from ..words import Api, Asked, Message, Path, Role, Text
 
 Numbering = Literal["parts", "texts"]
-"""What a text's ``part`` counts: all parts of the content, images as well; or its texts alone."""
+"""What a text's ``part`` counts: all parts of the content, images as well; or its texts alone.
+
+Where texts are counted, one that is alone in its list has no number: clients that mark what is to be cached write a
+text as a list in one turn, and as itself in the next, and what points at it stays the same.
+"""
 
 _LONGEST_NAME = 256  # of a model; what is kept for each should not grow with what clients call them
 
@@ -55,7 +59,7 @@ def texts_of(
     found: list[Text] = []
     for place, part in enumerate(content):
         if is_text(part, kinds):
-            part_number = place + 1 if numbering == "parts" else len(found) + 1
+            part_number = place + 1 if numbering == "parts" else None if len(content) == 1 else len(found) + 1
             found.append(Text(role, number, part_number, part["text"], (*path, place, "text")))
     return tuple(found)
 
