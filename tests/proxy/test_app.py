@@ -118,8 +118,10 @@ def test_prompts_in_formats_that_are_not_read_get_the_tenants_salt_too(path):
             assert upstream.last.body == received
         proxy.ask("POST", path, b'{"a": 1}', [("content-type", "text/csv")])
         assert upstream.last.body == b'{"a": 1}'
-        proxy.ask("PUT", path, b'{"a": 1}', JSON)
+        proxy.ask("PATCH", path, b'{"a": 1}', JSON)
         assert upstream.last.body == b'{"a": 1}'
+        proxy.ask("PUT", path, b'{"a": 1}', JSON)
+        assert upstream.last.body == b"{" + salt + b',"a": 1}'
 
 
 def test_blanks_that_come_first_do_not_keep_a_body_from_its_salt():

@@ -54,7 +54,7 @@ def generates(method: str, path: bytes | str) -> bool:
     >>> generates("POST", b"/generate"), generates("POST", "/v1/embeddings"), generates("GET", "/generate")
     (True, False, False)
     """
-    return method == "POST" and _decoded(path) in _GENERATING
+    return method in {"POST", "PUT"} and _decoded(path) in _GENERATING  # SGLang takes both
 
 
 def _decoded(path: bytes | str) -> str:
