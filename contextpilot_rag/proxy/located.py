@@ -66,23 +66,6 @@ def splice(raw: bytes, changes: Sequence[Edit | Removal]) -> bytes:
     return "".join(pieces).encode()
 
 
-def added(raw: bytes, name: str, value: object) -> bytes:
-    """A body with one more member at its end; one that has this name already gets the value.
-
-    Args:
-        raw: a JSON object.
-        name: the member's.
-        value: the member's.
-
-    Raises:
-        NotLocated: as for `splice`.
-
-    >>> added(b'{"model": "m" }', "cache_salt", "s")
-    b'{"model": "m","cache_salt":"s" }'
-    """
-    return splice(raw, [Edit((name,), value)])
-
-
 def _by_steps(changes: Sequence[_Change]) -> _Wanted | _Change:
     """Changes by the steps of their paths.
 

@@ -17,7 +17,7 @@ from ..types import Namespace, Usage
 from ..waiting import AlignmentWindow
 from . import reading
 from .attached import Attached
-from .clouds import changed
+from .cache_hints import changed
 from .explicit import Explicit, explicit_of, opening_key
 from .formats.parts import model_of
 from .lasting import lasting

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Sequence
-from typing import Protocol
 
 from ..service.auth import Caller, Gate, OpenGate, shown_key
 from ..service.gate import FileGate
@@ -22,18 +21,6 @@ KEY_HEADER = b"x-contextpilot-key"
 _SHOWN = (b"authorization", b"x-api-key", b"api-key")  # what clients show to engines and clouds
 _LONGEST_NAME = 256  # of a tenant; what is kept for each should not grow with its name
 _ASKED = {"www-authenticate": 'Bearer realm="contextpilot-rag"'}
-
-
-class Named(Protocol):
-    """Says who asks."""
-
-    def of(self, headers: Headers) -> tuple[str, list[tuple[bytes, bytes]]]:
-        """The tenant, and the headers to forward.
-
-        Raises:
-            Refused: it is not clear who asks, or nobody that may.
-        """
-        ...
 
 
 class Tenants:

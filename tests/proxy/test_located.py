@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpilot_rag.proxy.located import MOST_STEPS, NotLocated, added, splice
+from contextpilot_rag.proxy.located import MOST_STEPS, NotLocated, splice
 from contextpilot_rag.proxy.words import Edit, Removal
 
 blanks = st.text(" \t\n\r", max_size=2)
@@ -341,10 +341,11 @@ def test_what_is_looked_at_one_by_one_has_an_end():
 
 def test_numbers_of_any_length_stay_as_they_are_written():
     raw = b'{"n": ' + b"9" * 100_000 + b', "m": 1e999999}'
-    assert added(raw, "a", 1) == raw[:-1] + b',"a":1}'
+    assert splice(raw, [Edit(("a",), 1)]) == raw[:-1] + b',"a":1}'
 
 
-def test_added_gives_one_that_is_there_the_value():
-    assert added(b'{"cache_salt": "old", "n": 1}', "cache_salt", "new") == b'{"cache_salt": "new", "n": 1}'
+def test_a_member_that_is_there_already_gets_the_value():
+    edit = Edit(("cache_salt",), "new")
+    assert splice(b'{"cache_salt": "old", "n": 1}', [edit]) == b'{"cache_salt": "new", "n": 1}'
     with pytest.raises(NotLocated):
-        added(b"[]", "a", 1)
+        splice(b"[]", [edit])

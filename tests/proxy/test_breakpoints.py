@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpilot_rag.proxy.cloud import LEAST_BYTES, MOST, Stable, breakpoints, prompt_cache_key
+from contextpilot_rag.proxy.breakpoints import LEAST_BYTES, MOST, Stable, breakpoints
+from contextpilot_rag.proxy.cache_hints import prompt_cache_key
 from contextpilot_rag.proxy.formats.messages import Messages
 from contextpilot_rag.proxy.located import splice
 from contextpilot_rag.proxy.restoring import expand_body

@@ -1,4 +1,4 @@
-"""What clouds are told so that they find their caches again: breakpoints for Anthropic, a cache key for OpenAI.
+"""Breakpoints: where Anthropic's cloud is told that a prompt is cached up to.
 
 Anthropic reads and writes its cache at breakpoints: content blocks with ``cache_control``. One can stand only at the
 end of a content block, so a text is cut in two where its stable part ends. Neither changes what the model is told: the
@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..identity import secret_salt
-from ..types import Namespace
 from .content_blocks import CONTROL, Block, Content, contents, edits, for_an_hour, looked_into
 from .words import Asked, Edit, Path
 
@@ -68,25 +66,6 @@ def breakpoints(asked: Asked, texts: Mapping[Path, str], stable: Sequence[Stable
     whole = {edit.path for edit in done}
     rest = (path for path in texts if not any(path[:length] in whole for length in range(1, len(path) + 1)))
     return [*done, *(Edit(path, texts[path]) for path in rest)]
-
-
-def prompt_cache_key(namespace: Namespace, first_block: bytes, secret: str = "") -> str:
-    """OpenAI's ``prompt_cache_key`` for requests that begin alike, which are sent to the same machine by it.
-
-    Args:
-        namespace: with tenant, model and head.
-        first_block: the key of the first block.
-        secret: without one, whoever knows all this can compute the key.
-
-    Returns:
-        43 characters, of 64 that it may have.
-
-    >>> key = prompt_cache_key(Namespace(tenant="acme"), b"block")
-    >>> len(key), key == prompt_cache_key(Namespace(tenant="other"), b"block")
-    (43, False)
-    """
-    fields = (namespace.tenant, namespace.model, namespace.corpus, namespace.head, first_block.hex())
-    return secret_salt(b"prompt cache key v1", fields, secret)
 
 
 def _mark(body: Mapping[str, object], found: Sequence[Content]) -> None:

@@ -1,9 +1,13 @@
-"""What is sent to a cloud besides the texts, so that it finds in its cache what an index believes to be there."""
+"""Cache hints: what a cloud is told besides the texts, so that it finds in its cache what is believed to be there.
+
+OpenAI is told a key, by which requests that begin alike come to the same machine; Anthropic where its breakpoints are.
+"""
 
 from __future__ import annotations
 
+from ..identity import secret_salt
 from ..types import Namespace
-from .cloud import Stable, breakpoints, prompt_cache_key
+from .breakpoints import Stable, breakpoints
 from .opening import Opening, Ordered
 from .rewriting import Cloud
 from .words import Asked, Edit
@@ -40,6 +44,25 @@ def changed(
         first = request.blocks[ordered.alignment.order[0]].key
         return [*plain, Edit((_CACHE_KEY,), _key(request.namespace, first, secret))]
     return plain
+
+
+def prompt_cache_key(namespace: Namespace, first_block: bytes, secret: str = "") -> str:
+    """OpenAI's ``prompt_cache_key`` for requests that begin alike, which are sent to the same machine by it.
+
+    Args:
+        namespace: with tenant, model and head.
+        first_block: the key of the first block.
+        secret: without one, whoever knows all this can compute the key.
+
+    Returns:
+        43 characters, of 64 that it may have.
+
+    >>> key = prompt_cache_key(Namespace(tenant="acme"), b"block")
+    >>> len(key), key == prompt_cache_key(Namespace(tenant="other"), b"block")
+    (43, False)
+    """
+    fields = (namespace.tenant, namespace.model, namespace.corpus, namespace.head, first_block.hex())
+    return secret_salt(b"prompt cache key v1", fields, secret)
 
 
 def _key(namespace: Namespace, first: object, secret: str) -> str:
