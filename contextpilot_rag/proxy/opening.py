@@ -20,6 +20,7 @@ from ..settings import RequestOptions
 from ..types import Block, Namespace, Rule
 from ..waiting import AlignmentWindow
 from .finding.labels import is_positional
+from .lasting import lasting, unmarked
 from .memory import Decision, chain
 from .words import Asked, Group, Labels, Message, Text
 
@@ -172,11 +173,11 @@ def _items(aligned: AlignedPrompt) -> tuple[int, ...]:
 
 def _head(opening: Opening, asked: Asked, labels: Labels) -> bytes:
     """What has to be equal for blocks to be found: tools, all messages before, and the text up to the first block."""
-    earlier = [message.value for message in asked.messages[: opening.message.number - 1]]
+    earlier = [lasting(message) for message in asked.messages[: opening.message.number - 1]]
     texts = [text.text for text in opening.message.texts if (text.part or 0) < (opening.text.part or 0)]
     start = opening.text.text[: opening.group.items[0].span[0]]
     body: Mapping[str, Any] = asked.body
-    rest = [asked.api, body.get("tools"), body.get("functions"), labels, earlier, texts, start]
+    rest = [asked.api, unmarked(body.get("tools")), body.get("functions"), labels, earlier, texts, start]
     return block_key(_before_prompt(rest).decode("utf-8", "replace"))[:KEY_BYTES]
 
 

@@ -82,6 +82,9 @@ def test_answers_of_common_searches_are_lists_of_results(value):
         {"a": {"b": {"results": [{"text": "a"}, {"text": "b"}]}}},
         [{"role": "user", "text": "a", "score": 1}, {"role": "user", "text": "b", "score": 1}],
         {"items": [{"line": 1, "text": "a"}, {"line": 2, "text": "b"}]},
+        {"chunks": [{"chunk_index": 0, "text": "a"}, {"chunk_index": 1, "text": "b"}]},
+        {"results": [{"path": "a.py", "start_line": 1, "text": "a"}, {"path": "a.py", "start_line": 9, "text": "b"}]},
+        {"results": [{"text": "a", "bbox": [0, 0, 9, 9]}, {"text": "b", "bbox": [9, 0, 9, 9]}]},
         {"data": {"results": [{"text": "a"}, {"text": "b"}]}, "results": [{"text": "a"}, {"text": "b"}]},
     ],
 )

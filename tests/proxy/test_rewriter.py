@@ -300,3 +300,14 @@ def test_a_text_that_was_cut_for_a_breakpoint_and_points_into_itself_is_restored
     assert "[same text as in message 1 at" in sent["messages"][0]["content"][1]["text"]
     restored = expand_body("messages", sent)["messages"][0]["content"]
     assert "".join(part["text"] for part in restored) == twice["content"]
+
+
+def test_blocks_are_shared_whether_or_not_the_system_prompt_before_them_is_marked():
+    sent = Sent()
+
+    def names(system, some):
+        raw = json.dumps({"model": "m", "system": system, "messages": [documents(some)]}).encode()
+        return names_in(json.loads(sent.outcome(raw, "messages").body)["messages"][0])
+
+    names([{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}], "ABC")
+    assert names("Be brief.", "CBAD") == list("ABCD")

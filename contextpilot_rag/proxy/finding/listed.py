@@ -1,6 +1,7 @@
 """Blocks in a tool's result that is JSON with a list of results.
 
-Lists in which the order is part of what they say, such as messages, lines, pages or segments of speech, are none.
+Lists in which the order is part of what they say, such as messages, lines, pages, segments of speech or words in a
+picture, are none.
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ _FOUND = frozenset(
     "id _id uuid doc_id document_id chunk_id node_id url uri link href title source file path metadata".split()
 )
 _IN_SEQUENCE = frozenset(
-    "role cell_type line lineno line_number level timestamp timestamps start end speaker step page page_number "
-    "sequence seq turn".split()
+    "role cell_type line lines lineno line_number start_line end_line line_start line_end level timestamp timestamps "
+    "start end start_time end_time start_index end_index start_char end_char offset offsets chunk_index paragraph "
+    "speaker step page page_number sequence seq turn "
+    "bbox box boxes bounding_box boundingbox boundingBox bounding_poly boundingPoly polygon".split()
 )
 _LOOSELY_IN_SEQUENCE = frozenset("type created_at updated_at created date time ts author user username sender".split())
 _LINE_END = re.compile(r"\\[nr]")
