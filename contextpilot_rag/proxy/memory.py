@@ -15,6 +15,7 @@ import msgspec
 
 from ..identity import KEY_BYTES
 
+_BLOCKS = 32  # that a decision may order and count as one
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -58,7 +59,7 @@ class Memory:
     """Decisions by the keys of messages. Not thread-safe: one event loop owns it.
 
     Args:
-        most: that are kept; the one used longest ago goes.
+        most: that are kept; the one used longest ago goes. One about very many blocks counts as several.
         seconds: one that was not used for so long goes.
         clock: seconds that never run backwards.
     """
@@ -68,6 +69,7 @@ class Memory:
         self._seconds = seconds
         self._clock = clock
         self._kept: OrderedDict[bytes, tuple[float, Decision]] = OrderedDict()
+        self._count = 0
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -79,7 +81,7 @@ class Memory:
             return None
         now = self._clock()
         if now - found[0] > self._seconds:
-            del self._kept[key]
+            self._remove(key)
             return None
         self._kept[key] = now, found[1]
         self._kept.move_to_end(key)
@@ -88,12 +90,23 @@ class Memory:
     def put(self, key: bytes, decision: Decision) -> None:
         """Remember a decision."""
         now = self._clock()
+        self._remove(key)
         self._kept[key] = now, decision
-        self._kept.move_to_end(key)
-        while len(self._kept) > self._most:
-            self._kept.popitem(last=False)
-        while self._kept and now - next(iter(self._kept.values()))[0] > self._seconds:
-            self._kept.popitem(last=False)
+        self._count += _weight(decision)
+        while self._kept:
+            oldest, (used_at, _) = next(iter(self._kept.items()))
+            if self._count <= self._most and now - used_at <= self._seconds:
+                break
+            self._remove(oldest)
+
+    def _remove(self, key: bytes) -> None:
+        found = self._kept.pop(key, None)
+        if found is not None:
+            self._count -= _weight(found[1])
+
+
+def _weight(decision: Decision) -> int:
+    return 1 + len(decision.order or ()) // _BLOCKS
 
 
 def _hash(before: bytes, more: bytes) -> bytes:
