@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from .deciding import decided
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     P = ParamSpec("P")
 T = TypeVar("T")
+_SALTS = 1_000  # that are remembered: the same one is asked for several times of each request
 
 
 class AwaitedIndex(ContextIndex, Protocol):
@@ -95,7 +97,7 @@ class Asker:
     def __init__(self, index: ContextIndex, failures: Failures, salt_secret: str) -> None:
         self.index = index
         self.failures = failures
-        self._salt_secret = salt_secret
+        self._own_salt = lru_cache(_SALTS)(partial(_derived, salt_secret))
 
     def decide(self, prepared: AlignedPrompt) -> AlignedPrompt:
         """The prompt in the order that the index chose; or as it is, if there is no answer that can be used."""
@@ -193,7 +195,7 @@ class Asker:
             namespace: whose.
             ask: ask an index that derives salts itself, if it has not said yet.
         """
-        own = cache_salt(namespace, self._salt_secret)
+        own = self._own_salt(namespace.tenant, namespace.model, namespace.corpus)
         salting = cast("SaltingIndex", self.index)
         if not callable(getattr(salting, "cache_salt", None)):
             return own
@@ -214,7 +216,7 @@ class Asker:
         asked = getattr(self.index, "acache_salt", None)
         if not callable(asked):
             return await apart(self.index, self.salt, namespace, ask=True)
-        own = cache_salt(namespace, self._salt_secret)
+        own = self._own_salt(namespace.tenant, namespace.model, namespace.corpus)
         try:
             salt: str | None = await asked(namespace, own)
         except Exception as error:  # noqa: BLE001  fails open
@@ -242,3 +244,8 @@ class Asker:
             return found
 
         return tree
+
+
+def _derived(secret: str, tenant: str, model: str, corpus: str) -> str | None:
+    """The salt of a namespace, where an index has none of its own."""
+    return cache_salt(Namespace(tenant, model, corpus), secret)
