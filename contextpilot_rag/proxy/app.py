@@ -10,7 +10,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import msgspec
@@ -38,6 +38,7 @@ _BEGINNING = 64  # bytes of a long body that are waited for, so that a tenant's 
 _UNREAD = 2**16  # bytes of a body that is not looked into and still kept, so that it can be sent again
 _LINGER_BYTES = 32 * 2**20  # of a refused body that are read on, so that its sender hears why
 _LINGER_SECONDS = 2.0
+_REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110, 9.2.2
 _MOST_LATER = 10_000  # answers that wait to be learnt from
 _SHUT = 499  # what a client that went away is counted as; nobody gets it
 
@@ -191,6 +192,7 @@ class ProxyApp:
         target = path + b"?" + query if query and b"?" not in path else path
         request = Forwarding(scope["method"].encode("ascii"), target, head.headers, head.shows_key)
         request.said = lambda upstream: _said(course, upstream)
+        request.repeatable = course.generates or scope["method"] in _REPEATABLE
         body, more = await self._body(course, head, receive)
         request.body = body
         if more:
@@ -275,7 +277,7 @@ class ProxyApp:
         except Exception as error:  # noqa: BLE001  fails open
             self._failed(error)
             outcome = Outcome(call.raw, Report(reason="the proxy failed; its log says why"))
-        course.outcome, course.report = outcome, outcome.report
+        course.outcome, course.report = replace(outcome, body=b""), outcome.report  # what waits for it may take long
         course.became = "kept" if outcome.body is call.raw else "changed"
         return outcome.body
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from ..service.gathered import Gathered
 from ..service.protocol import Connection
@@ -19,6 +21,7 @@ class PatientConnection(Connection):
     """
 
     _moved = 0.0
+    _answered: RequestResponseCycle | None = None  # what is being answered; uvicorn knows what came last
 
     def gathered(self, transport: asyncio.Transport) -> Gathered:
         """A head waits for a body that is there already, and for no other."""
@@ -29,6 +32,32 @@ class PatientConnection(Connection):
         problem = Refused(detail).problem()
         problem["error"]["code"] = status
         return "application/json", msgspec.json.encode(problem)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone: whatever is done for it ends, though other requests came after that one."""
+        super().connection_lost(exc)
+        cycle = self._answered
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """It says no more. Whatever is done for the first of its requests is told so, too."""
+        waits = super().eof_received()
+        if waits and self._answered is not None and self._answered is not self.cycle:
+            self._tell_end(self._answered)
+        return waits
+
+    def on_headers_complete(self) -> None:
+        """A request is known; one in HTTP/1.0 takes no chunks."""
+        before = self.cycle
+        super().on_headers_complete()
+        if self.cycle is not before and self.scope["http_version"] != "1.1":
+            self.cycle.__class__ = _Unchunked
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         """Some of its body."""
@@ -46,6 +75,21 @@ class PatientConnection(Connection):
     def _still(self) -> float:
         """Seconds since something of the body came."""
         return self.loop.time() - self._moved
+
+
+class _Unchunked(RequestResponseCycle):
+    """An answer to a client that does not know chunks: one without a length ends with the connection."""
+
+    endless = False
+
+    async def send(self, message: Any) -> None:  # noqa: ANN401
+        """Some of the answer."""
+        if message["type"] == "http.response.start":
+            self.endless = all(name.lower() != b"content-length" for name, _ in message["headers"])
+            self.chunked_encoding = False if self.endless else None
+        elif self.endless:
+            self.expected_content_length = len(message.get("body", b""))
+        await super().send(message)
 
 
 class _Soon(Gathered):

@@ -34,9 +34,20 @@ class LineError(Exception):
         super().__init__(detail)
         self.detail = detail
 
+    def again(self) -> LineError:
+        """The same once more, for each who has to hear it.
+
+        One that was raised holds on to all that it was raised through, and a line that kept it to all of its requests.
+        """
+        return type(self)(self.detail)
+
 
 class LateError(LineError):
     """Nothing came in time."""
+
+
+class LostError(LineError):
+    """It was closed before any of an answer came."""
 
 
 class Line(asyncio.Protocol):
@@ -190,9 +201,10 @@ class Line(asyncio.Protocol):
         if exc is not None and not self.complete and self._error is None:
             self._read_out()
         if not self.complete:
-            self._fail(LineError("it closed the connection"))
+            self._fail((LineError if self.heard else LostError)("it closed the connection"))
         self._wake()
         self.resume_writing()
+        del self._parser  # which holds on to this
         self._ended(self)
 
     def pause_writing(self) -> None:
@@ -276,7 +288,7 @@ class Line(asyncio.Protocol):
     async def _wait(self, seconds: float) -> None:
         """Wait until something comes."""
         if self._error is not None:
-            raise self._error
+            raise self._error.again()
         self._waiter = self._loop.create_future()
         self._timer = self._loop.call_at(self._moved + seconds, self._late, seconds)
         try:
@@ -294,7 +306,7 @@ class Line(asyncio.Protocol):
 
     def _write(self, data: bytes) -> None:
         if self._error is not None:
-            raise self._error
+            raise self._error.again()
         if self.closed:
             raise LineError("it closed the connection")
         assert self._transport is not None  # noqa: S101  it is used once it is open
@@ -305,7 +317,7 @@ class Line(asyncio.Protocol):
             self._error = error
         self._wake()
         if self._writer is not None and not self._writer.done():
-            self._writer.set_exception(self._error)
+            self._writer.set_exception(self._error.again())
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

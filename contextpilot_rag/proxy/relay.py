@@ -12,16 +12,17 @@ from typing import Any
 from ..service.body import ClientGoneError, Receive
 from .bodies import piece
 from .heads import Headers, answer_headers
-from .line import LateError, Line, LineError
+from .line import LateError, Line, LineError, LostError
 from .overheard import Overheard
 from .problems import Refused, Unreachable, UpstreamLate
 from .upstreams import UnreachableError, Upstream, Upstreams
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-_GONE = LineError("the client went away")
+_GONE = "the client went away"
 # A client that closes its side of the connection with its request has said all, and waits. Later it is all that is
 # heard of one that is gone, until something is written to it; and an engine would work for nobody.
 _TOGETHER_SECONDS = 0.1
+_CROSSING_SECONDS = 1.0  # a kept connection that ends so soon was being closed as it was used: nobody read the request
 _FLUSH_SECONDS = 30.0  # for a client to read what it is sent before its connection is cut off
 
 
@@ -53,6 +54,7 @@ class Forwarding:
         idle: seconds to wait for more of a streamed one.
         said: what the answer's headers say besides, given the upstream's name.
         listen: to what the answer says of its tokens.
+        repeatable: an upstream that closes without an answer may have begun with it, and another one still be asked.
     """
 
     method: bytes
@@ -65,6 +67,7 @@ class Forwarding:
     idle: float = 60.0
     said: Callable[[str], Headers] = field(default=lambda _: ())
     listen: bool = False
+    repeatable: bool = False
 
 
 @dataclass(slots=True)
@@ -123,7 +126,7 @@ class Client:
         """
         self._line = line
         if self.gone:
-            line.abort(_GONE)
+            line.abort(LineError(_GONE))
             raise ClientGoneError
 
     def leave(self) -> None:
@@ -135,6 +138,7 @@ class Client:
         self._line = None
         if self._task is not None:
             self._task.cancel()
+            self._task = None  # a task that was cancelled holds on to where it was, and that to this client
 
     async def cut_off(self) -> bool:
         """Close its connection without an answer's end, so that it does not take what it has for all.
@@ -162,18 +166,18 @@ class Client:
         while (await self._receive())["type"] != "http.disconnect":
             if loop.time() > until:
                 break
-        self._left(_GONE)
+        self._left()
 
     async def _uploaded(self, line: Line, request: Forwarding, seconds: float) -> None:
         try:
             await self._pump(line, request, seconds)
         except ClientGoneError:
-            self._left(_GONE)
+            self._left()
             return
-        except Refused as error:
-            line.abort(RefusedError(error))
+        except Refused as error:  # as in `LineError.again`
+            line.abort(RefusedError(error.with_traceback(None)))
         except LineError as error:
-            line.abort(error)
+            line.abort(error.again())
         except Exception as error:  # noqa: BLE001  a server's; whoever waits for the answer has to hear of it
             line.abort(LineError(f"the body could not be read: {type(error).__name__}"))
         await self._watched()
@@ -196,10 +200,10 @@ class Client:
         line.uploaded = True
         await line.send(b"" if left is not None else b"0\r\n\r\n", seconds)
 
-    def _left(self, error: LineError) -> None:
+    def _left(self) -> None:
         self.gone = True
         if self._line is not None:
-            self._line.abort(error)
+            self._line.abort(LineError(_GONE))
 
 
 class RefusedError(LineError):
@@ -208,6 +212,10 @@ class RefusedError(LineError):
     def __init__(self, refused: Refused) -> None:
         super().__init__(str(refused))
         self.refused = refused
+
+    def again(self) -> RefusedError:
+        """The same once more."""
+        return RefusedError(self.refused)
 
 
 class Relay:
@@ -238,12 +246,15 @@ class Relay:
             client.watch()
         try:
             upstream, line = await self._begun(client, request, order)
+            if not request.streamed:
+                request.body = b""  # it is not sent again, and the answer may take long
             try:
                 return await self._answer(client, request, upstream, line)
             finally:
                 client.leave()
                 upstream.keep(line)
         except LineError as error:
+            error.__traceback__ = None  # as in `LineError.again`
             if client.gone:
                 raise ClientGoneError from None
             if client.started:
@@ -255,30 +266,48 @@ class Relay:
     async def _begun(self, client: Client, request: Forwarding, order: Sequence[Upstream]) -> tuple[Upstream, Line]:
         """The answer as it begins, of the first upstream that there is a connection to.
 
+        One that closes without an answer may have died of the request: one other is asked, and not all of them.
+
         Raises:
             LineError: there is none, or it gives no answer.
         """
-        why = LineError("there is none")
+        why: LineError | None = None
         for upstream in order:
-            line = None if request.streamed else upstream.kept()
-            if line is not None and await self._asked(client, request, upstream, line):
-                return upstream, line
             try:
-                line = await self._upstreams.connect(upstream)
+                return upstream, await self._asked(client, request, upstream)
             except UnreachableError as error:
-                why = error
-                continue
-            await self._asked(client, request, upstream, line)
-            return upstream, line
-        raise why
+                why = why or error.again()
+            except LostError as error:
+                if isinstance(why, LostError) or request.streamed or not request.repeatable or client.gone:
+                    raise
+                why = error.again()
+        raise LineError("there is none") if why is None else why.again()
 
-    async def _asked(self, client: Client, request: Forwarding, upstream: Upstream, line: Line) -> bool:
-        """Wait until an answer begins; gives whether one did.
+    async def _asked(self, client: Client, request: Forwarding, upstream: Upstream) -> Line:
+        """The connection on which an upstream begins to answer: one that was kept, if there is one.
 
         Raises:
-            LineError: it did not, and that is not because a kept connection was closed just then.
+            LineError: there is none, or no answer.
         """
-        again = line.asked > 0
+        line = None if request.streamed else upstream.kept()
+        if line is not None:
+            try:
+                await self._ask(client, request, upstream, line)
+            except LostError:
+                if client.gone or time.perf_counter() - client.sent > _CROSSING_SECONDS:
+                    raise
+            else:
+                return line
+        line = await self._upstreams.connect(upstream)
+        await self._ask(client, request, upstream, line)
+        return line
+
+    async def _ask(self, client: Client, request: Forwarding, upstream: Upstream, line: Line) -> None:
+        """Wait until an answer begins.
+
+        Raises:
+            LineError: it does not.
+        """
         client.at = upstream.name
         client.sent = time.perf_counter()
         try:
@@ -290,15 +319,9 @@ class Relay:
             else:
                 line.ask(head + request.body, method=request.method, whole=True)
             await line.head(self._seconds)
-        except LineError as error:
-            line.abort()
-            if again and not line.heard and not client.gone and not isinstance(error, LateError):
-                return False
-            raise
         except BaseException:
             line.abort()
             raise
-        return True
 
     async def _answer(self, client: Client, request: Forwarding, upstream: Upstream, line: Line) -> Forwarded:
         """Send the answer on.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import socket
@@ -22,6 +23,8 @@ _LOOK_SECONDS = 0.5  # how long what is known of engines is taken for true: to a
 _DEAD_SECONDS = 2.0  # how long one that could not be reached is left alone
 _MOST_LOAD = 1.25  # of the mean, as for engines of a fleet
 _PORTS = {"http": 80, "https": 443}
+# What this machine lacks, and no upstream can help.
+_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 
 
 class UnreachableError(LineError):
@@ -51,6 +54,7 @@ class Upstream:
         self._keepalive = keepalive
         self._idle: dict[Line, None] = {}  # the one used last is last
         self._open: set[Line] = set()
+        self._sweeping: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._open)
@@ -73,28 +77,29 @@ class Upstream:
         """A new connection.
 
         Raises:
+            Busy: this process may not have so many.
             UnreachableError: there is none to be had, or not in time.
         """
-        loop = asyncio.get_running_loop()
-        host, port = self._place
         try:
-            _, line = await asyncio.wait_for(
-                loop.create_connection(
-                    lambda: Line(loop, self._ended),
-                    host,
-                    port,
-                    ssl=self._tls,
-                    server_hostname=host if self._tls is not None else None,
-                ),
-                self._connect_seconds,
-            )
+            line = await asyncio.wait_for(self._opened(), self._connect_seconds)
         except (TimeoutError, asyncio.TimeoutError):
             raise UnreachableError(f"no connection in {self._connect_seconds:g} seconds") from None
         except (OSError, ValueError) as error:  # ValueError: a host name that is none
+            if isinstance(error, OSError) and error.errno in _OURS:
+                raise Busy(f"the proxy can open no connection to an upstream: {_said(error)}") from None
             raise UnreachableError(_said(error)) from None
         self._open.add(line)
         if line.closed:
             self._open.discard(line)
+        return line
+
+    async def _opened(self) -> Line:
+        loop = asyncio.get_running_loop()
+        host, port = self._place
+        name = host if self._tls is not None else None
+        _, line = await loop.create_connection(
+            lambda: Line(loop, self._ended), host, port, ssl=self._tls, server_hostname=name
+        )
         return line
 
     def keep(self, line: Line) -> None:
@@ -104,15 +109,36 @@ class Upstream:
             return
         line.idle_since = time.monotonic()
         self._idle[line] = None
-        while line.idle_since - (oldest := next(iter(self._idle))).idle_since > self._keepalive:
-            del self._idle[oldest]
-            oldest.abort()
+        if self._sweeping is None:
+            self._sweeping = asyncio.get_running_loop().call_later(self._keepalive, self._sweep)
+
+    def spare(self) -> bool:
+        """End the kept connection that was not used for longest; whether there was one."""
+        line = next(iter(self._idle), None)
+        if line is None:
+            return False
+        self._ended(line)
+        line.abort()
+        return True
 
     def close(self) -> None:
         """End all connections, and what is on its way on them."""
         for line in list(self._open):
             line.abort()
         self._idle.clear()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+
+    def _sweep(self) -> None:
+        """End kept connections that were not used for so long."""
+        self._sweeping = None
+        left = 0.0
+        while self._idle and left <= 0:
+            left = next(iter(self._idle)).idle_since + self._keepalive - time.monotonic()
+            if left <= 0:
+                self.spare()
+        if self._idle:
+            self._sweeping = asyncio.get_running_loop().call_later(left, self._sweep)
 
     def _ended(self, line: Line) -> None:
         self._open.discard(line)
@@ -157,6 +183,7 @@ class Upstreams:
         self._alive = frozenset(self._names)
         self._looked = float("-inf")
         self._turn = 0
+        self._connecting = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -211,13 +238,19 @@ class Upstreams:
             Busy: there are too many.
             UnreachableError: there is none to be had, or not in time; it is left alone for a while.
         """
-        if sum(map(len, self._all)) >= self._most:
-            raise Busy("the proxy has as many connections to its upstreams as it may (max_connections)")
+        while sum(map(len, self._all)) + self._connecting >= self._most:
+            if not any(one.spare() for one in self._all):
+                raise Busy("the proxy has as many connections to its upstreams as it may (upstream_connections)")
+        if upstream.name in self._failed:  # this request finds out whether it is back; others need not wait for that
+            self.failed(upstream.name)
+        self._connecting += 1
         try:
             line = await upstream.connect()
         except UnreachableError:
             self.failed(upstream.name)
             raise
+        finally:
+            self._connecting -= 1
         self._failed.pop(upstream.name, None)
         return line
 

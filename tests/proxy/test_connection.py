@@ -58,3 +58,26 @@ def test_an_upload_that_stands_still_is_given_up():
             client.sendall(b"POST /v1/files HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5000000\r\n\r\nx")
             assert ended(client)[:13] in {b"HTTP/1.1 408 ", b""}, "the app says so, if it is first"
         assert not any(request.complete for request in raw.received)
+
+
+@pytest.mark.parametrize("version", [b"HTTP/1.0", b"HTTP/1.1"])
+def test_only_clients_that_know_chunks_get_them(version):
+    streamed = CHUNKED + chunk(b"data: x\n\n") + chunk(b"data: y\n\n") + b"0\r\n\r\n"
+    with Raw(streamed) as raw, living(upstreams=f"{raw.url} cloud=openai") as proxy, client_of(proxy) as client:
+        client.sendall(b"GET /v1/x %b\r\nhost: localhost\r\nconnection: close\r\n\r\n" % version)
+        head, _, body = ended(client).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ")
+        if version == b"HTTP/1.0":
+            assert body == b"data: x\n\ndata: y\n\n"
+            assert b"transfer-encoding" not in head.lower()
+        else:
+            assert body.endswith(b"0\r\n\r\n")
+            assert b"transfer-encoding: chunked" in head.lower()
+
+
+def test_an_answer_with_a_length_keeps_it_in_http_1_0():
+    with Raw() as raw, living(upstreams=f"{raw.url} cloud=openai") as proxy, client_of(proxy) as client:
+        client.sendall(b"GET /v1/x HTTP/1.0\r\nhost: localhost\r\n\r\n")
+        head, _, body = ended(client).partition(b"\r\n\r\n")
+        assert b"content-length: 12" in head.lower()
+        assert body == b'{"ok": true}'
