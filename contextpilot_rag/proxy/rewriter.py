@@ -12,6 +12,7 @@ from ..async_pilot import AsyncContextPilot
 from ..conversation.history import Dedup
 from ..identity import block_key
 from ..prompt.prompt import AlignedPrompt
+from ..remote.index import RemoteIndex
 from ..settings import RequestOptions
 from ..types import Namespace, Usage
 from ..waiting import AlignmentWindow
@@ -61,7 +62,7 @@ class Rewriter:
         if settings.window:
             self._window = pilot.window(settings.window, settings.window_seconds)
         self._openings = Openings(pilot, self._window)
-        told = hasattr(pilot.blocking.index, "cover")  # a service, which may listen to events itself
+        told = isinstance(pilot.blocking.index, RemoteIndex)  # it may listen to events itself
         self._followed = told or any(engine.events for engine in settings.engines)
 
     async def start(self) -> None:
@@ -234,7 +235,7 @@ class Rewriter:
         aligned = done.alignment
         if aligned is not None:
             engine = aligned.engine or engine
-            aligned = replace(aligned, salt=carried(asked.body, salting))
+            aligned = _without_texts(aligned, carried(asked.body, salting))
         if done.order is not None and not off:
             self._memory.put(key, Decision(done.order, engine))
         begins = b"" if aligned is None else _beginning(aligned)
@@ -262,7 +263,7 @@ class Rewriter:
             said = [texts.get(text.path, text.text) for message in asked.messages for text in message.texts]
             body = reading.decoded(raw) if self._followed and asked.api == "chat" else None
             aligned.sent.note(said, None if body is None else body["messages"])
-        return replace(aligned, salt=salt)
+        return _without_texts(aligned, salt)
 
     def _spliced(self, call: Call, changes: Sequence[Edit | Removal]) -> bytes:
         """The body with changes that it cannot be forwarded without.
@@ -286,6 +287,11 @@ def _as_given(explicit: Explicit) -> Explicit:
     """The same blocks, to stand in the order that they were given in."""
     given = {number: replace(one, options=RequestOptions(order="retrieved")) for number, one in explicit.given.items()}
     return replace(explicit, given=given)
+
+
+def _without_texts(aligned: AlignedPrompt, salt: str | None) -> AlignedPrompt:
+    """An alignment as far as it is reported on; answers may take long, and the texts of their prompts much room."""
+    return replace(aligned, retrieved=(), question="", system=None, salt=salt)
 
 
 def _continues(asked: Asked) -> bool:
