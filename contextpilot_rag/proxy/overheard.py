@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -36,7 +35,7 @@ class Overheard:
     Usage(prompt_tokens=3, cached_tokens=None, completion_tokens=None)
     """
 
-    __slots__ = ("_first", "_last", "_most", "_size", "_streamed", "_zipped")
+    __slots__ = ("_first", "_last", "_most", "_streamed", "_zipped")
 
     def __init__(self, headers: Headers) -> None:
         kind = b""
@@ -53,31 +52,29 @@ class Overheard:
         of_use = of_use and (self._streamed or kind.endswith(b"json"))
         self._most = 0 if not of_use else _LAST if self._streamed else _MOST
         self._first = b""
-        self._last: deque[bytes] = deque()
-        self._size = 0
+        self._last = bytearray()  # in one piece: tiny ones take many times what they hold
 
     def add(self, part: bytes) -> None:
         """Some of the answer passes."""
         if not self._most:
             return
-        self._last.append(part)
-        self._size += len(part)
+        self._last += part
         if not self._streamed:
-            if self._size > self._most:
+            if len(self._last) > self._most:
                 self._most = 0
                 self._last.clear()
             return
         if len(self._first) < _FIRST:
             self._first += part[: _FIRST - len(self._first)]
-        while self._size - len(self._last[0]) >= self._most:
-            self._size -= len(self._last.popleft())
+        if len(self._last) > 2 * self._most:
+            del self._last[: -self._most]
 
     def usage(self) -> Usage | None:
         """What the answer said; None: nothing. Never raises."""
         if not self._most:
             return None
         try:
-            whole = b"".join(self._last)
+            whole = bytes(self._last)
             if self._zipped:
                 whole = zlib.decompressobj(_GZIP_OR_ZLIB).decompress(whole, _INFLATED)
             return _of_stream(self._first, whole) if self._streamed else usage_of(_decode(whole))
@@ -87,8 +84,8 @@ class Overheard:
 
 def _of_stream(first: bytes, last: bytes) -> Usage | None:
     """The figures of the last event that has any; those it lacks, of the first one."""
-    begun = next((_begun(event) for event in _events(first.split(b"\n"))), None)
-    for event in _events(reversed(last.split(b"\n"))):
+    begun = next((_begun(event) for event in _events(_split(first))), None)
+    for event in _events(reversed(_split(last))):
         told = event.get("usage")
         if begun and event.get("type") == "message_delta" and isinstance(told, Mapping):
             merged = {**begun, **{name: value for name, value in told.items() if value is not None}}
@@ -108,14 +105,23 @@ def _begun(event: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return told if isinstance(told, Mapping) else None
 
 
-def _events(lines: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401  any iterable of lines
+def _split(stream: bytes) -> list[bytes]:
+    """A stream's events. Lines end with LF, CR LF or CR, and a blank one ends an event."""
+    if b"\r" in stream:  # JSON has none but in escapes
+        stream = stream.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    return stream.split(b"\n\n")
+
+
+def _events(texts: Iterable[bytes]) -> Iterator[Mapping[str, Any]]:
     """The events that may have figures. What is cut off at either end is none."""
-    for line in lines:
-        if not line.startswith(b"data:") or not any(word in line for word in _FIGURES):
+    for text in texts:
+        if not any(word in text for word in _FIGURES):
             continue
-        try:
-            event = _decode(line[5:])
-        except (msgspec.DecodeError, RecursionError, ValueError):
-            continue
-        if isinstance(event, Mapping):
-            yield event
+        lines = [line[5:] for line in text.split(b"\n") if line.startswith(b"data:")]
+        for data in (b"\n".join(lines), *reversed(lines)):  # of one event; or nothing stands between several
+            try:
+                event = _decode(data)
+            except (msgspec.DecodeError, RecursionError, ValueError):
+                continue
+            if isinstance(event, Mapping):
+                yield event

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tracemalloc
 import zlib
 
 import pytest
@@ -74,8 +75,8 @@ def test_a_long_stream_is_kept_only_at_its_ends():
     overheard = Overheard(SSE)
     for part in [*cut(MESSAGES, [100]), *long]:
         overheard.add(part)
-    kept = len(overheard._first) + sum(map(len, overheard._last))
-    assert kept < 80_000
+    kept = len(overheard._first) + len(overheard._last)
+    assert kept < 140_000
     overheard.add(event({"type": "message_delta", "usage": {"output_tokens": 3}}))
     assert overheard.usage() == Usage(10, 8, 3)
 
@@ -132,3 +133,31 @@ def test_json_of_any_kind_never_raises(value):
     heard(JSON, json.dumps(value).encode())
     begun, ended = {"type": "message_start", "message": value}, {"type": "message_delta", "usage": value}
     heard(SSE, event(value), event(begun), event(ended))
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+@pytest.mark.parametrize("stream", [CHAT, MESSAGES])
+def test_lines_end_as_the_upstream_likes(stream, end, size):
+    whole = stream.replace(b"\n", end)
+    assert heard(SSE, *(whole[place : place + size] for place in range(0, len(whole), size))) == SAID
+
+
+def test_an_event_on_several_lines_is_one():
+    pretty = json.dumps({"choices": [], "usage": FIGURES}, indent=1).encode()
+    stream = CHAT[:1_000] + b"\n\n" + b"".join(b"data: " + line + b"\n" for line in pretty.split(b"\n")) + b"\n"
+    assert heard(SSE, stream, b": still here\n\n", b"data: [DONE]\n\n") == SAID
+
+
+def test_events_that_nothing_stands_between_are_still_read():
+    assert heard(SSE, CHAT.replace(b"\n\n", b"\n")) == SAID
+
+
+def test_tiny_pieces_take_no_more_memory_than_what_is_in_them():
+    overheard = Overheard(SSE)
+    tracemalloc.start()
+    for _ in range(300_000):
+        overheard.add(bytes(2))
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken < 300_000
