@@ -21,6 +21,7 @@ from ..types import Usage
 from .bodies import beginning
 from .formats.table import api_of, generates
 from .heads import Head, Headers, read_head, report_headers, with_length
+from .held import Held, Room
 from .problems import Busy, NotOffered, Refused, TooLarge, Unusable
 from .refusals import refusal
 from .relay import BrokenOffError, Client, Forwarded, Forwarding, Relay, Send
@@ -81,6 +82,7 @@ class _Course:
         learnt: the other half hears of its answer.
         unread: more of its body is on its way.
         generates: an engine answers a prompt, in a format that is known or not.
+        room: that its body takes up here, until its answer begins; None: it is not held.
     """
 
     client: Client
@@ -94,6 +96,7 @@ class _Course:
     learnt: bool = False
     unread: bool = False
     generates: bool = False
+    room: Room | None = None
 
 
 class ProxyApp:
@@ -126,6 +129,7 @@ class ProxyApp:
         self._relay = Relay(upstreams)
         self._later: set[asyncio.Task[None]] = set()
         self._draining = False
+        self._held = Held()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request, as ASGI has it."""
@@ -191,7 +195,7 @@ class ProxyApp:
         path = course.path
         target = path + b"?" + query if query and b"?" not in path else path
         request = Forwarding(scope["method"].encode("ascii"), target, head.headers, head.shows_key)
-        request.said = lambda upstream: _said(course, upstream)
+        request.said = lambda upstream: self._answering(course, upstream)
         request.repeatable = course.generates or scope["method"] in _REPEATABLE
         body, more = await self._body(course, head, receive)
         request.body = body
@@ -242,6 +246,10 @@ class ProxyApp:
         if not head.has_body:
             return b"", False
         read = course.api is not None and course.report is None
+        if read:
+            course.unread = True
+            course.room = self._held.room(looked if head.length is None else head.length)
+            course.unread = False
         most = looked if read else _BEGINNING if course.generates else 0
         if head.length is not None and head.length > max(most, _UNREAD):
             return await beginning(receive, most, self._settings.body_seconds) if most else (b"", True)
@@ -253,7 +261,15 @@ class ProxyApp:
             raise _too_large(most_of_all)
         if course.api is not None and course.report is None and (more or len(body) > looked):
             course.report = self._too_long()
+        if course.room is not None:
+            course.room.shrink(len(body))
         return body, more
+
+    def _answering(self, course: _Course, upstream: str) -> list[tuple[bytes, bytes]]:
+        """An answer begins, and its request is not sent again; what the headers say besides."""
+        if course.room is not None:
+            course.room.leave()
+        return _said(course, upstream)
 
     def _unread(self, head: Head) -> Report | None:
         """Why a request is not looked into; None: it is."""
@@ -304,6 +320,8 @@ class ProxyApp:
 
     def _done(self, course: _Course) -> None:
         """Count a request; one that was aligned and not answered will not be."""
+        if course.room is not None:
+            course.room.leave()
         if course.outcome is not None and not course.learnt:
             try:
                 self._rewriting.failed(course.outcome)

@@ -10,6 +10,7 @@ import pytest
 
 from contextpilot_rag.engines.engine import Engine
 from contextpilot_rag.proxy.app import ProxyApp
+from contextpilot_rag.proxy.held import Held
 from contextpilot_rag.proxy.problems import NoKey, Unusable
 from contextpilot_rag.proxy.relay import BrokenOffError
 from contextpilot_rag.proxy.rewriting import Outcome
@@ -137,6 +138,55 @@ def test_blanks_that_come_first_do_not_keep_a_body_from_its_salt():
         client.sendall(body)
         assert ended(client).startswith(b"HTTP/1.1 200")
         assert upstream.last.body == b' \n{"cache_salt":"salt of acme",' + body[1:]
+
+
+def test_no_more_bodies_are_held_than_may_be(monkeypatch):
+    monkeypatch.setattr("contextpilot_rag.proxy.app.Held", lambda: Held(1_000))
+    asked, answer, end = (threading.Event() for _ in range(3))
+
+    def slow(request, one):
+        if b"slow" in request.body:
+            asked.set()
+            answer.wait(SECONDS)
+            one.sendall(CHUNKED + chunk(b"data: 1\n\n"))
+            end.wait(SECONDS)
+            return b"0\r\n\r\n"
+        return plain()
+
+    body = b'{"what": "slow", "n": "' + b"x" * 600 + b'"}'
+    with Raw(slow) as upstream, proxying(upstream.url) as proxy, proxy.connect() as client:
+        client.sendall(head_of(b"POST", CHAT.encode(), *((a.encode(), b.encode()) for a, b in JSON)))
+        client.sendall(b"content-length: %d\r\n\r\n" % len(body) + body)
+        assert asked.wait(SECONDS)
+        refused = proxy.ask("POST", CHAT, b" " * 600 + b"{}", JSON)
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        assert proxy.ask("POST", CHAT, b"{}", JSON).status == 200
+        assert proxy.ask("POST", "/v1/files", b" " * 600, JSON).status == 200, "it is not held"
+        answer.set()
+        assert told(client, b"data: 1").startswith(b"HTTP/1.1 200")
+        assert proxy.ask("POST", CHAT, b" " * 600 + b"{}", JSON).status == 200, "the answer begins, the body is gone"
+        end.set()
+        told(client, b"0\r\n\r\n")
+    assert proxy.app._held.bytes == 0
+
+
+def test_a_body_of_unknown_length_takes_the_room_that_it_needs(monkeypatch):
+    monkeypatch.setattr("contextpilot_rag.proxy.app.Held", lambda: Held(1_000))
+    asked, answer = threading.Event(), threading.Event()
+
+    def slow(request, one):
+        if b"slow" in request.body:
+            asked.set()
+            answer.wait(SECONDS)
+        return plain()
+
+    with Raw(slow) as upstream, proxying(upstream.url, max_inspected=900) as proxy, proxy.connect() as client:
+        client.sendall(head_of(b"POST", CHAT.encode(), (b"transfer-encoding", b"chunked")) + b"\r\n")
+        client.sendall(chunk(b'{"what": "slow"}') + b"0\r\n\r\n")
+        assert asked.wait(SECONDS)
+        assert proxy.ask("POST", CHAT, b" " * 800 + b"{}", JSON).status == 200
+        answer.set()
+        told(client, b"}")
 
 
 def test_what_the_request_says_reaches_the_other_half():
