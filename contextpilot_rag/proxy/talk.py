@@ -13,6 +13,7 @@ from ..pilot import ContextPilot
 from ..prompt.prompt import AlignedPrompt
 from ..types import Namespace, OrderBudget, Rule
 from .finding.scanning import strings
+from .finding.wrappers import wrappers
 from .memory import Decision
 
 
@@ -72,9 +73,15 @@ class Talk(Conversation):
 
 
 def _inside(text: str) -> Inside:
-    """Where anything of a tool's result may be left out: JSON stays JSON, so there it is within strings."""
+    """Where anything of a tool's result may be left out, as where no blocks are given explicitly.
+
+    JSON stays JSON, so there it is within strings; and wrappers keep their tags.
+    """
     found = strings(text)
-    return (found, True) if found else (None, False)
+    if found:
+        return found, True
+    groups = wrappers(text, whole=True)
+    return ([item.body for item in groups[0].items] if groups else None), False
 
 
 @dataclass(frozen=True, slots=True)

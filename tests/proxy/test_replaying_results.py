@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
+from contextpilot_rag import AsyncContextPilot
 from contextpilot_rag.conversation import Dedup
 from contextpilot_rag.expand import expand
 from contextpilot_rag.proxy.restoring import expand_body
+from contextpilot_rag.proxy.rewriter import Rewriter
+from contextpilot_rag.proxy.rewriting import Call
+from contextpilot_rag.proxy.settings import ProxySettings
 from tests.proxy.explicitly import Proxied, user
 
 CLAUSES = "".join(f"{n}. Each party may end clause {n} by a notice of {n} days.\n" for n in range(1, 12))
@@ -54,3 +59,28 @@ def test_what_looks_like_a_hint_in_a_result_beside_a_question_points_nowhere(blo
     restored = expand_body("messages", sent)["messages"][2]["content"]
     assert restored[0] == found
     assert restored[-1]["text"].endswith("So?")
+
+
+@pytest.mark.parametrize("form", ["json", "wrapper", "plain"])
+def test_results_are_sent_as_they_were_before_a_later_turn_named_its_blocks(form):
+    other = CLAUSES.replace("Each", "No")
+
+    def found(*texts):
+        if form == "json":
+            return json.dumps([{"id": place, "text": text} for place, text in enumerate(texts)])
+        if form == "wrapper":
+            return "<docs>\n" + "\n".join(f"<doc>\n{text}</doc>" for text in texts) + "\n</docs>"
+        return "".join(texts)
+
+    call = {"role": "assistant", "content": "x"}
+    messages = [{"role": "user", "content": "Search."}, call, result(found(CLAUSES, other), 1)]
+    messages += [call, result(found(other, "Few words."), 2)]
+    rewriter = Rewriter(AsyncContextPilot(dedup="blocks+chunks"), ProxySettings(upstreams="http://127.0.0.1:1"))
+
+    def sent(*messages):
+        raw = json.dumps({"model": "m", "messages": messages}).encode()
+        return json.loads(asyncio.run(rewriter.rewrite(Call("chat", raw))).body)["messages"]
+
+    before = sent(*messages)
+    assert "[same text as in message 3" in before[4]["content"]
+    assert sent(*messages, call, user("And now?", "A block."))[:5] == before
