@@ -16,13 +16,13 @@ from typing import Any, Protocol
 import msgspec
 
 from ..failing import Failures
-from ..service.body import ClientGoneError, Receive, linger
+from ..service.body import ClientGoneError, Receive
 from ..types import Usage
 from .bodies import beginning
 from .formats.table import api_of, generates
 from .heads import Head, Headers, read_head, report_headers, with_length
 from .held import Held, Room
-from .problems import Busy, NotOffered, Refused, TooLarge, Unusable
+from .problems import Busy, NotOffered, Refused, TooLarge, TooSlow, Unusable
 from .refusals import refusal
 from .relay import BrokenOffError, Client, Forwarded, Forwarding, Relay, Send
 from .rewriting import Call, Outcome, Rewriting
@@ -37,8 +37,6 @@ TenantOf = Callable[[Headers], tuple[str, list[tuple[bytes, bytes]]]]
 _OBJECT = re.compile(rb"[ \t\r\n]*\{(?P<empty>[ \t\r\n]*\})?")
 _BEGINNING = 64  # bytes of a long body that are waited for, so that a tenant's salt can come first in it
 _UNREAD = 2**16  # bytes of a body that is not looked into and still kept, so that it can be sent again
-_LINGER_BYTES = 32 * 2**20  # of a refused body that are read on, so that its sender hears why
-_LINGER_SECONDS = 2.0
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110, 9.2.2
 _MOST_LATER = 10_000  # answers that wait to be learnt from
 _SHUT = 499  # what a client that went away is counted as; nobody gets it
@@ -80,7 +78,8 @@ class _Course:
         became: what became of it, in a word.
         status: of its answer.
         learnt: the other half hears of its answer.
-        unread: more of its body is on its way.
+        unread: more of its body may be on its way.
+        waits: its client waits to be asked for its body.
         generates: an engine answers a prompt, in a format that is known or not.
         room: that its body takes up here, until its answer begins; None: it is not held.
     """
@@ -94,7 +93,8 @@ class _Course:
     became: str = "passed"
     status: int = _SHUT
     learnt: bool = False
-    unread: bool = False
+    unread: bool = True
+    waits: bool = False
     generates: bool = False
     room: Room | None = None
 
@@ -141,17 +141,25 @@ class ProxyApp:
         if self._counts is not None:
             self._counts.streams += 1
         try:
+            await self._ended(course, scope, receive)
+        except asyncio.CancelledError:
+            course.became = "cut off"
+            if not self._draining:
+                raise  # else time is up, and nobody is connected any more
+        finally:
+            course.client.done()
+            self._done(course)
+
+    async def _ended(self, course: _Course, scope: Mapping[str, Any], receive: Receive) -> None:
+        """Answer a request, or say why not, or have its client see that there is no more of an answer."""
+        try:
             await self._answered(course, scope, receive)
         except ClientGoneError:
             course.became = "gone"
             await course.client.cut_off()  # of one that only closed its side nobody else knows that it is gone
         except Refused as error:
             course.became, course.status = "refused", error.status
-            await self._refuse(course, error, receive)
-        except asyncio.CancelledError:
-            course.became = "cut off"
-            if not self._draining:
-                raise  # else time is up, and nobody is connected any more
+            await self._refuse(course, error)
         except BrokenOffError as error:
             course.became = "broken off"
             if not error.closed:
@@ -159,10 +167,7 @@ class ProxyApp:
         except Exception as error:  # noqa: BLE001  whatever it is: no traceback for the client, and none of ours is lost
             self._failed(error)
             course.became, course.status = "failed", 500
-            await self._give_up(course, receive)
-        finally:
-            course.client.done()
-            self._done(course)
+            await self._give_up(course)
 
     def drain(self) -> None:
         """Take no new requests; those that are under way go on."""
@@ -176,6 +181,7 @@ class ProxyApp:
     async def _answered(self, course: _Course, scope: Mapping[str, Any], receive: Receive) -> None:
         if self._draining:
             raise Busy("the proxy is ending", headers={"connection": "close"})
+        course.waits = any(name == b"expect" for name, _ in scope["headers"])
         tenant, headers = self._tenant_of(scope["headers"])
         head = read_head(headers)
         if head.websocket or scope["method"] == "CONNECT":
@@ -198,6 +204,7 @@ class ProxyApp:
         request.said = lambda upstream: self._answering(course, upstream)
         request.repeatable = course.generates or scope["method"] in _REPEATABLE
         body, more = await self._body(course, head, receive)
+        course.unread = more
         request.body = body
         if more:
             request.streamed, request.length = True, head.length
@@ -239,7 +246,6 @@ class ProxyApp:
         """The body as far as it has to be here, and whether more follows. Sets the reason why it is not looked into."""
         most_of_all, looked = self._settings.max_body, self._settings.max_inspected
         if most_of_all is not None and (head.length or 0) > most_of_all:
-            course.unread = True
             raise _too_large(most_of_all)
         if course.api is not None:
             course.report = self._unread(head)
@@ -247,9 +253,7 @@ class ProxyApp:
             return b"", False
         read = course.api is not None and course.report is None
         if read:
-            course.unread = True
             course.room = self._held.room(looked if head.length is None else head.length)
-            course.unread = False
         most = looked if read else _BEGINNING if course.generates else 0
         if head.length is not None and head.length > max(most, _UNREAD):
             return await beginning(receive, most, self._settings.body_seconds) if most else (b"", True)
@@ -340,29 +344,31 @@ class ProxyApp:
         if self._counts is not None:
             self._counts.failed(type(error).__name__)
 
-    async def _refuse(self, course: _Course, error: Refused, receive: Receive) -> None:
+    async def _refuse(self, course: _Course, error: Refused) -> None:
         """Say why a request is not forwarded, or was not answered."""
         client = course.client
         if client.started or client.gone:
             return
         body, headers = refusal(error, course.path)
         headers += _said(course, "")
+        if course.unread and course.waits:  # it was not asked: what it sends next is a body or a request, who knows
+            headers.append((b"connection", b"close"))
         client.started = True
         await client.send({"type": "http.response.start", "status": error.status, "headers": headers})
-        if course.unread:
+        if course.unread and not isinstance(error, TooSlow):
             await client.send({"type": "http.response.body", "body": body, "more_body": True})
-            await linger(receive, _LINGER_BYTES, _LINGER_SECONDS)
+            await client.linger()
             body = b""
         await client.send({"type": "http.response.body", "body": body})
 
-    async def _give_up(self, course: _Course, receive: Receive) -> None:
+    async def _give_up(self, course: _Course) -> None:
         """Something of ours broke, and the request cannot pass any more."""
         if course.client.started:
             await course.client.cut_off()
             return
         error = Refused("the proxy failed; its log says why")
         error.status, error.kind = course.status, "proxy_error"
-        await self._refuse(course, error, receive)
+        await self._refuse(course, error)
 
 
 def _said(course: _Course, upstream: str) -> list[tuple[bytes, bytes]]:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..service.body import ClientGoneError, Receive
+from ..service.body import ClientGoneError, Receive, linger
 from .bodies import piece
 from .heads import Headers, answer_headers
 from .line import LateError, Line, LineError, LostError
@@ -23,6 +23,8 @@ _GONE = "the client went away"
 # heard of one that is gone, until something is written to it; and an engine would work for nobody.
 _TOGETHER_SECONDS = 0.1
 _CROSSING_SECONDS = 1.0  # a kept connection that ends so soon was being closed as it was used: nobody read the request
+_LINGER_BYTES = 32 * 2**20  # of a body that are read on though it is answered, so that its sender hears the answer
+_LINGER_SECONDS = 2.0
 _FLUSH_SECONDS = 30.0  # for a client to read what it is sent before its connection is cut off
 
 
@@ -139,6 +141,12 @@ class Client:
         if self._task is not None:
             self._task.cancel()
             self._task = None  # a task that was cancelled holds on to where it was, and that to this client
+
+    async def linger(self) -> None:
+        """Read and drop what it still sends: closed while it sends, a connection is reset, and the answer lost."""
+        if self._task is not None:
+            self._task.cancel()
+        await linger(self._receive, _LINGER_BYTES, _LINGER_SECONDS)
 
     async def cut_off(self) -> bool:
         """Close its connection without an answer's end, so that it does not take what it has for all.
@@ -342,6 +350,10 @@ class Relay:
             part, last = await line.piece(self._seconds)
             if overheard is not None:
                 overheard.add(part)
+            if last and not line.uploaded:  # it was answered early
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+                await client.linger()
+                part = b""
             await send({"type": "http.response.body", "body": part, "more_body": not last})
         return Forwarded(upstream.name, status, overheard)
 
