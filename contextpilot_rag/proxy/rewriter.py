@@ -226,7 +226,7 @@ class Rewriter:
         if before is not None:
             before = replace(before, engine=engine or before.engine)
         chosen = self._pilot.settings
-        dedup = "off" if off else chosen.dedup
+        dedup = "off" if off or _continues(asked) else chosen.dedup
         level = Dedup(dedup != "off", dedup == "blocks+chunks", chosen.normalise, chosen.max_text)
         shown = _as_given(joined) if off else joined
         done = await replayed(asked, shown, self._pilot, namespace, level, before, _options(call))

@@ -84,3 +84,12 @@ def test_results_are_sent_as_they_were_before_a_later_turn_named_its_blocks(form
     before = sent(*messages)
     assert "[same text as in message 3" in before[4]["content"]
     assert sent(*messages, call, user("And now?", "A block."))[:5] == before
+
+
+def test_nothing_is_left_out_where_the_history_stands_upstream_and_numbers_of_messages_mean_others():
+    outputs = [{"type": "function_call_output", "call_id": name, "output": CLAUSES} for name in "ab"]
+    body = {"model": "m", "input": [*outputs, user("So?", "A block.")], "previous_response_id": "r"}
+    rewriter = Rewriter(AsyncContextPilot(dedup="blocks+chunks"), ProxySettings(upstreams="http://127.0.0.1:1"))
+    outcome = asyncio.run(rewriter.rewrite(Call("responses", json.dumps(body).encode())))
+    assert json.loads(outcome.body)["input"][:2] == outputs
+    assert "A block." in json.loads(outcome.body)["input"][2]["content"]
