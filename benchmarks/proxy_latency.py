@@ -47,8 +47,8 @@ EXPLAINED = """\
 The same {rate} requests a second, direct and through the proxy, by turns; {rounds} rounds of {seconds:.0f} s each, new
 requests in each round. Time from when a request was due; added: a percentile through the proxy less the same one
 direct, of the same round. Median of the rounds (smallest-largest). Upstreams: one that answers with the same bytes at
-once, with arrivals by chance (exponential gaps); and the FakeEngine with no latency set, whose own reading takes it
-most of the time between two requests, so arrivals are even. Bodies: {size:,.0f} bytes on average. Load, proxy and
+once, with arrivals by chance (exponential gaps); and the FakeEngine with no latency set, which takes about as long as
+the proxy to read a request, so arrivals are even. Bodies: {size:,.0f} bytes on average. Load, proxy and
 upstream share the machine."""
 
 
