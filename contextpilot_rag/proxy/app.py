@@ -316,6 +316,7 @@ class ProxyApp:
     async def _learnt(self, outcome: Outcome, forwarded: Forwarded) -> None:
         try:
             usage = None if forwarded.overheard is None else forwarded.overheard.usage()
+            forwarded.overheard = None  # the index may take long, and this holds much of the answer
             if self._counts is not None:
                 self._counts.observed(usage)
             await self._rewriting.answered(outcome, usage, forwarded.upstream)
