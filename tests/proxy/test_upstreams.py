@@ -114,6 +114,29 @@ def test_one_that_failed_is_left_alone_for_two_seconds():
     assert upstreams.alive() == {"a", "b", "c"}
 
 
+def test_one_request_finds_out_whether_it_is_back_and_no_other_waits_for_that():
+    clock = Clock()
+    upstreams = Upstreams(ENGINES, clock=clock)
+    seen = []
+
+    async def unreachable():
+        seen.append(upstreams.alive())
+        clock.now += 5
+        raise OSError
+
+    async def run(one):
+        with pytest.raises(UnreachableError):
+            await upstreams.connect(one)
+
+    one = upstreams.choose("a", 0)[0]
+    one._opened = unreachable
+    upstreams.failed("a")
+    clock.now += 2.1
+    asyncio.run(run(one))
+    assert seen == [{"b", "c"}]
+    assert upstreams.alive() == {"b", "c"}
+
+
 @pytest.mark.parametrize(
     ("url", "host", "root", "key"),
     [
