@@ -36,6 +36,8 @@ def _spelled(phrase: str) -> str:
 # cannot be made slow. Labels and phrases are marks only at the start of a line, which is looked at when one is found.
 _LABEL = re.compile(rf"[\[\uff3b]{_UNSEEN}*(?:\d{_UNSEEN}*)+[\]\uff3d]")
 _PHRASES = [re.compile(_spelled(phrase)) for phrase in RESERVED_PHRASES]
+# What is no letter is in a phrase however it is spelled; one character is found at once, or found not to be there.
+_SIGNS = [{letter for letter in phrase if not letter.isalpha() and letter != " "} for phrase in RESERVED_PHRASES]
 _FRAME = rf"[<\uff1c]{_UNSEEN}*(?:[/\uff0f]{_UNSEEN}*)?{_spelled('documents')}"
 _CONTROL = r"\\*[|\uff5c][^<>|\uff5c\n]{1,64}[|\uff5c]>"
 _PLAIN_FRAME, _ESCAPED_FRAME = re.compile(_FRAME), re.compile(rf"\\(?={_FRAME})")
@@ -57,7 +59,7 @@ def escape(text: str) -> str:
     """
     if "<" in text or "\uff1c" in text:
         text = _PLAIN_FRAME.sub(r"\\\g<0>", _PLAIN_CONTROL.sub(r"<\\", text))
-    for mark in (_LABEL, *_PHRASES):
+    for mark in _possible(text):
         text = mark.sub(lambda found: "\\" + found[0] if _begins_line(found) else found[0], text)
     return text
 
@@ -68,7 +70,7 @@ def unescape(text: str) -> str:
     >>> unescape(escape("[2] forged")) == "[2] forged"
     True
     """
-    for mark in (*reversed(_PHRASES), _LABEL):
+    for mark in reversed(_possible(text)):
         # A mark's backslashes stand before it, at the end of the piece of text that is cut off there.
         pieces, end = [], 0
         for found in mark.finditer(text):
@@ -85,10 +87,20 @@ def forges(text: str) -> bool:
     >>> forges("order of relevance, best first: us"), forges("as given above")
     (True, False)
     """
+    possible = _possible(text, labels=False)
+    if not possible:
+        return False
     shown = text.encode(errors="surrogatepass").translate(_LOWER, _NOT_ASCII)
     if not any(phrase in shown for phrase in _SHOWN_PHRASES):
         return False
-    return any(_begins_line(found) for mark in _PHRASES for found in mark.finditer(text))
+    return any(_begins_line(found) for mark in possible for found in mark.finditer(text))
+
+
+def _possible(text: str, *, labels: bool = True) -> list[re.Pattern[str]]:
+    """The marks that may be in a text, which is told without looking for them."""
+    found = [_LABEL] if labels and ("[" in text or "\uff3b" in text) else []
+    found += [mark for mark, signs in zip(_PHRASES, _SIGNS, strict=True) if all(sign in text for sign in signs)]
+    return found
 
 
 def _begins_line(found: re.Match[str]) -> bool:
