@@ -24,7 +24,7 @@ _DEAD_SECONDS = 2.0  # how long one that could not be reached is left alone
 _MOST_LOAD = 1.25  # of the mean, as for engines of a fleet
 _PORTS = {"http": 80, "https": 443}
 # What this machine lacks, and no upstream can help.
-_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
+_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class UnreachableError(LineError):
