@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
-
-import msgspec
 
 from ..failing import Failures
 from ..service.body import ClientGoneError, Receive
@@ -26,6 +23,7 @@ from .problems import Busy, NotOffered, Refused, TooLarge, TooSlow, Unusable
 from .refusals import refusal
 from .relay import BrokenOffError, Client, Forwarded, Forwarding, Relay, Send
 from .rewriting import Call, Outcome, Rewriting
+from .salts import NOWHERE, salted_unread
 from .settings import ProxySettings
 from .upstreams import Upstreams
 from .words import Api, Report
@@ -34,7 +32,6 @@ logger = logging.getLogger("contextpilot_rag")
 
 TenantOf = Callable[[Headers], tuple[str, list[tuple[bytes, bytes]]]]
 
-_OBJECT = re.compile(rb"[ \t\r\n]*\{(?P<empty>[ \t\r\n]*\})?")
 _BEGINNING = 64  # bytes of a long body that are waited for, so that a tenant's salt can come first in it
 _UNREAD = 2**16  # bytes of a body that is not looked into and still kept, so that it can be sent again
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110, 9.2.2
@@ -230,17 +227,15 @@ class ProxyApp:
         salt = None if self._upstreams.cloud else self._rewriting.salt(tenant)
         if salt is None:
             return
-        begun = _OBJECT.match(request.body)
-        if begun is None:
+        body = salted_unread(request.body, salt)
+        if body is None:
             if api is None:  # whatever it is, no engine takes it for a prompt
                 return
-            raise Unusable("the body is no JSON object that could be given a cache_salt")
-        place = request.body.index(b"{") + 1
-        member = msgspec.json.encode({"cache_salt": salt})[1:-1] + (b"" if begun["empty"] else b",")
-        request.body = request.body[:place] + member + request.body[place:]
+            raise Unusable(NOWHERE)
         if request.length is not None:
-            request.length += len(member)
+            request.length += len(body) - len(request.body)
             request.headers = with_length(list(request.headers), request.length)
+        request.body = body
 
     async def _body(self, course: _Course, head: Head, receive: Receive) -> tuple[bytes, bool]:
         """The body as far as it has to be here, and whether more follows. Sets the reason why it is not looked into."""

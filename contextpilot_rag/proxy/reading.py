@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,19 @@ def decoded(raw: bytes) -> Mapping[str, Any] | None:
     except (msgspec.DecodeError, RecursionError, ValueError):
         return None
     return body if isinstance(body, dict) else None
+
+
+def names_in(raw: bytes) -> set[str] | None:
+    r"""The names of a body's members as engines read it that take more than JSON has; None: no object even for them.
+
+    >>> names_in(b'{"n": NaN, "text": "\\ud83d"}') == {"n", "text"}, names_in(b"{} {}"), names_in(b"[]")
+    (True, None, None)
+    """
+    try:
+        found = json.loads(raw, object_pairs_hook=tuple)
+    except (ValueError, RecursionError):
+        return None
+    return {name for name, _ in found} if isinstance(found, tuple) else None
 
 
 def read(api: Api, body: Mapping[str, Any]) -> Asked | None:

@@ -30,7 +30,7 @@ from .reading import Found
 from .repeating import Repeating
 from .replaying import replayed
 from .rewriting import Call, Outcome
-from .salts import carried, kept_apart, salted
+from .salts import FIELD, NOWHERE, carried, kept_apart, salted, salted_unread
 from .settings import ProxySettings
 from .words import Asked, Edit, Labels, Lists, Path, Removal, Report
 from .writing import Written, written
@@ -148,10 +148,16 @@ class Rewriter:
             raise Busy("the tenant's cache salt is not known at present") from error
 
     async def _unread(self, call: Call) -> Outcome:
-        """A body that is no JSON: whoever has a salt could be read by others without it."""
-        if await self._salt(call) is not None:
-            raise Unusable("the body is no JSON object that could be given a cache_salt")
-        return Outcome(call.raw, Report(reason="the body is no JSON object"))
+        """A body that is not read here. Some engine may take it nevertheless, so its tenant is kept apart."""
+        report = Report(reason="the body is no JSON object that everybody reads the same way")
+        salt = await self._salt(call)
+        if salt is None:
+            return Outcome(call.raw, report)
+        names = reading.names_in(call.raw)
+        body = None if names is None or FIELD in names else salted_unread(call.raw, salt)
+        if body is None:
+            raise Unusable(NOWHERE)
+        return Outcome(body, report)
 
     async def _rewritten(self, call: Call, body: Mapping[str, Any], salting: list[Edit]) -> Outcome:
         asked = await self._apart(call, reading.read, call.api, body)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from ..identity import block_key
 from .problems import Unusable
@@ -12,6 +15,8 @@ from .settings import ClientSalt
 from .words import Edit
 
 FIELD = "cache_salt"
+NOWHERE = "the body is no JSON object that could be given a cache_salt"
+_OBJECT = re.compile(rb"[ \t\r\n]*\{(?P<empty>[ \t\r\n]*\})?")
 _EXTRA = "extra_key"  # SGLang's
 
 
@@ -46,6 +51,24 @@ def salted(body: Mapping[str, Any], salt: str | None, client_salt: ClientSalt, c
         if client_salt == "keep":
             return []
     return [Edit((FIELD,), salt)]
+
+
+def salted_unread(body: bytes, salt: str) -> bytes | None:
+    """A body that is not looked into, with a salt as its first member; None: it does not begin as a JSON object.
+
+    Args:
+        body: or its first part.
+        salt: of the tenant. One of the client's own may follow, and then counts for most engines.
+
+    >>> salted_unread(b' {"model": "m"}', "s"), salted_unread(b"[]", "s")
+    (b' {"cache_salt":"s","model": "m"}', None)
+    """
+    begun = _OBJECT.match(body)
+    if begun is None:
+        return None
+    place = body.index(b"{") + 1
+    member = msgspec.json.encode({FIELD: salt})[1:-1] + (b"" if begun["empty"] else b",")
+    return body[:place] + member + body[place:]
 
 
 def carried(body: Mapping[str, Any], salting: Sequence[Edit]) -> str | None:
