@@ -16,6 +16,7 @@ from ..settings import Settings
 from .app import ProxyApp
 from .connection import PatientConnection
 from .counts import OTHER, Counts
+from .health import HealthChecks
 from .own_routes import OwnRoutes, Standing
 from .rewriter import Rewriter
 from .settings import ProxySettings
@@ -81,6 +82,8 @@ class ProxyLife:
         self._garbage = Garbage() if alone else None
         if self._garbage is not None:
             parts.counts.tell = self._garbage.used
+        unfollowed = () if parts.upstreams.cloud or len(parts.pilot.engines) else parts.settings.engines
+        self._health = HealthChecks(unfollowed, parts.upstreams)
         self._keys = KeyWatch(parts.tenants.gate, None)  # nothing to see where somebody else watches: it costs little
 
     @property
@@ -102,6 +105,7 @@ class ProxyLife:
         if self._garbage is not None:
             await self._garbage.start()
         await self._keys.start()
+        await self._health.start()
         await self.parts.rewriter.start()
 
     def drain(self) -> None:
@@ -116,6 +120,7 @@ class ProxyLife:
             await parts.app.drained()
             await parts.rewriter.stop()
             await self._keys.stop()
+            await self._health.stop()
         finally:
             parts.upstreams.close()
             if self._garbage is not None:

@@ -180,6 +180,7 @@ class Upstreams:
         self._most = max_connections
         self._clock = clock
         self._failed: dict[str, float] = {}
+        self._unwell: set[str] = set()
         self._alive = frozenset(self._names)
         self._looked = float("-inf")
         self._turn = 0
@@ -197,9 +198,10 @@ class Upstreams:
             self._looked = now
             known = {status.name: status.alive for status in self._pilot.engines}
             self._alive = frozenset(name for name in self._names if known.get(name, True))
+        alive = self._alive - self._unwell if self._unwell else self._alive
         if not self._failed:
-            return self._alive
-        return frozenset(name for name in self._alive if now - self._failed.get(name, -_DEAD_SECONDS) >= _DEAD_SECONDS)
+            return alive
+        return frozenset(name for name in alive if now - self._failed.get(name, -_DEAD_SECONDS) >= _DEAD_SECONDS)
 
     def choose(self, engine: str | None, tokens: int, key: bytes = b"") -> list[Upstream]:
         """The order in which to try them for a request. Those that are not alive come last.
@@ -257,6 +259,13 @@ class Upstreams:
     def failed(self, name: str) -> None:
         """One could not be reached: for a while the others are tried first."""
         self._failed[name] = self._clock()
+
+    def told(self, name: str, *, well: bool) -> None:
+        """Whether one is well, as it says itself."""
+        if well:
+            self._unwell.discard(name)
+        else:
+            self._unwell.add(name)
 
     def close(self) -> None:
         """End all connections."""
