@@ -13,15 +13,14 @@ from typing import Any
 
 import msgspec
 
-from ..async_pilot import AsyncContextPilot
 from ..identity import KEY_BYTES, block_key
 from ..prompt.prompt import AlignedPrompt
 from ..settings import RequestOptions
-from ..types import Block, Namespace, Rule
-from ..waiting import AlignmentWindow
+from ..types import Block, Namespace
 from .finding.labels import is_positional
 from .lasting import lasting, unmarked
 from .memory import Decision, chain
+from .orders import Orders
 from .words import Asked, Group, Labels, Message, Text
 
 _HEADS = 100_000  # beginnings that are remembered as seen once
@@ -66,13 +65,11 @@ class Openings:
     """Decides the order of opening groups. One event loop owns it.
 
     Args:
-        pilot: whose index decides.
-        window: lets requests wait for a better order of sending; None: none waits.
+        orders: asks the index.
     """
 
-    def __init__(self, pilot: AsyncContextPilot, window: AlignmentWindow | None = None) -> None:
-        self._pilot = pilot
-        self._window = window
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
         self._heads: OrderedDict[bytes, None] = OrderedDict()
 
     async def ordered(
@@ -96,46 +93,21 @@ class Openings:
         """
         texts = _texts(opening, labels)
         kept = tuple(range(len(texts)))
+        prepare = self._orders.pilot.blocking.prepare
         head = _head(opening, asked, labels)
         space = replace(namespace, head=head.hex())
         known = before is not None and before.order is not None and sorted(before.order) == list(kept)
         if known or not opening.new:
             order = before.order if before is not None and before.order is not None and known else kept
-            return await self._again(texts, order, space, before, options)
+            as_they_are: RequestOptions = {**options, "order": "retrieved"}
+            prepared = prepare(_blocks(texts, order), namespace=space, **as_they_are)
+            aligned = await self._orders.again(prepared, None if before is None else before.engine)
+            return Ordered(order, aligned, "as when it was first sent", 0 if before is None else before.cached)
         if not _may_be_shared(opening, asked) and not self._seen(space):
-            prepared = self._pilot.blocking.prepare(_blocks(texts, kept), namespace=space, **options)
+            prepared = prepare(_blocks(texts, kept), namespace=space, **options)
             return Ordered(kept, prepared, "nothing that was sent before begins like this request")
-        blocks = _blocks(texts, kept)
-        if self._window is not None:
-            aligned = await self._window.align(blocks, namespace=space, **options)
-        else:
-            prepared = self._pilot.blocking.prepare(blocks, namespace=space, **options)
-            aligned = await self._pilot.blocking.asker.adecide(prepared)
+        aligned = await self._orders.chosen(prepare(_blocks(texts, kept), namespace=space, **options))
         return Ordered(_items(aligned), aligned, aligned.reason, aligned.cached_blocks)
-
-    async def _again(
-        self,
-        texts: Sequence[str],
-        order: tuple[int, ...],
-        space: Namespace,
-        before: Decision | None,
-        options: RequestOptions,
-    ) -> Ordered:
-        """In the order that they were sent in before. The index is told that it is used once more."""
-        pilot = self._pilot.blocking
-        blocks = _blocks(texts, order)
-        as_they_are: RequestOptions = {**options, "order": "retrieved"}
-        prepared = pilot.prepare(blocks, namespace=space, **as_they_are)
-        engine = None if before is None else before.engine
-        if engine is None or len(pilot.engines) < 2:
-            aligned = await pilot.asker.adecide(prepared)
-        else:  # a conversation stays where it is: more than its blocks is cached there
-            aligned = replace(prepared, engine=engine, rule=Rule.CONVERSATION)
-            try:
-                await pilot.asker.asent(aligned)
-            except Exception as error:  # noqa: BLE001  fails open: it is only about what is believed cached
-                pilot.asker.failures.note(error, "sent")
-        return Ordered(order, aligned, "as when it was first sent", 0 if before is None else before.cached)
 
     def _seen(self, space: Namespace) -> bool:
         """Whether a prompt of this tenant began like this before; from now on, one has."""

@@ -24,6 +24,7 @@ from ..settings import RequestOptions
 from ..types import Namespace, Rule
 from .explicit import SYSTEM, Explicit, Given
 from .memory import Decision
+from .orders import Orders
 from .placing import joined, neutral, placed, question_of, rewritten
 from .problems import Unusable
 from .talk import Talk, Told, told
@@ -61,7 +62,7 @@ class Replayed:
 async def replayed(
     asked: Asked,
     explicit: Explicit,
-    pilot: AsyncContextPilot,
+    orders: Orders,
     namespace: Namespace,
     dedup: Dedup,
     remembered: Decision | None = None,
@@ -72,7 +73,7 @@ async def replayed(
     Args:
         asked: the request.
         explicit: which blocks it was given, those of earlier turns included.
-        pilot: aligns the first blocks.
+        orders: asks the index for that of the first blocks.
         namespace: of the request, without a head.
         dedup: what is left out.
         remembered: what was decided when its first blocks were first sent; None: they were not, or it is not known.
@@ -84,13 +85,14 @@ async def replayed(
     size = sum(len(text.text) for message in asked.messages for text in message.texts)
     size += sum(_BESIDES + len(block.text) for given in explicit.given.values() for block in given.blocks)
     apart = asyncio.to_thread if size >= _APART else _here
+    pilot = orders.pilot
     prepared = await apart(_all_prepared, asked, explicit, pilot, namespace, dedup, options)
     try:
         replay = _Replay(asked, prepared, pilot, namespace, dedup)
         opening = await apart(replay.begin)
         first = None
         if opening is not None:
-            first = await told(opening.prompt, pilot, remembered, new=opening.new)
+            first = await told(opening.prompt, orders, remembered, new=opening.new)
         done = await apart(replay.finish, first, explicit)
     except Exception as error:  # noqa: BLE001  fails open: a client's blocks are never lost
         pilot.blocking.asker.failures.note(error)

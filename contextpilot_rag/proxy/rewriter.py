@@ -25,6 +25,7 @@ from .lasting import lasting
 from .located import NotLocated, splice
 from .memory import Decision, Memory, chain
 from .opening import Openings, Ordered
+from .orders import Orders
 from .problems import Busy, Refused, Unusable
 from .reading import Found
 from .repeating import Repeating
@@ -61,7 +62,8 @@ class Rewriter:
         self._window: AlignmentWindow | None = None
         if settings.window:
             self._window = pilot.window(settings.window, settings.window_seconds)
-        self._openings = Openings(pilot, self._window)
+        self._orders = Orders(pilot, self._window)
+        self._openings = Openings(self._orders)
         told = isinstance(pilot.blocking.index, RemoteIndex)  # it may listen to events itself
         self._followed = told or any(engine.events for engine in settings.engines)
 
@@ -235,7 +237,7 @@ class Rewriter:
         dedup = "off" if off or _continues(asked) else chosen.dedup
         level = Dedup(dedup != "off", dedup == "blocks+chunks", chosen.normalise, chosen.max_text)
         shown = _as_given(joined) if off else joined
-        done = await replayed(asked, shown, self._pilot, namespace, level, before, _options(call))
+        done = await replayed(asked, shown, self._orders, namespace, level, before, _options(call))
         raw = self._spliced(call, [*done.changes, *salting])
         self._attached.keep(asked, joined, whose)
         aligned = done.alignment

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..async_pilot import AsyncContextPilot
 from ..conversation.conversation import Conversation
 from ..conversation.history import Dedup
 from ..dedup.messages import Inside
@@ -15,6 +14,7 @@ from ..types import Namespace, OrderBudget, Rule
 from .finding.scanning import strings
 from .finding.wrappers import wrappers
 from .memory import Decision
+from .orders import Orders
 
 
 class Talk(Conversation):
@@ -128,37 +128,25 @@ class Told:
     reason: str
 
 
-async def told(prompt: AlignedPrompt, pilot: AsyncContextPilot, remembered: Decision | None, *, new: bool) -> Told:
+async def told(prompt: AlignedPrompt, orders: Orders, remembered: Decision | None, *, new: bool) -> Told:
     """The order of the blocks that stand first: as they were sent before, or as the index chooses it.
 
     Whatever fails in the index, they go out: as they were sent before, or as they were retrieved.
 
     Args:
         prompt: of these blocks, prepared, in its namespace.
-        pilot: whose index it is.
+        orders: asks the index.
         remembered: what was decided when they were first sent; None: it is not known.
         new: no answer follows, so they were never sent before.
     """
-    asker = pilot.blocking.asker
     order = None if remembered is None else remembered.order
     if order is not None and sorted(order) != list(range(len(prompt.order))):
         order = None
     if order is None and new:
-        try:
-            chosen = await asker.adecide(prompt)
-        except Exception:  # noqa: BLE001  fails open; whoever noted it raised it
-            chosen = prompt
+        chosen = await orders.chosen(prompt)
         return Told(chosen, chosen, chosen.reason)
     again = _arranged(prompt, prompt.order if order is None else order)
-    engine = None if remembered is None else remembered.engine
-    try:
-        if engine is None or len(pilot.engines) < 2:
-            again = await asker.adecide(again)
-        else:  # a conversation stays where it is: more than its blocks is cached there
-            again = replace(again, engine=engine)
-            await asker.asent(again)
-    except Exception as error:  # noqa: BLE001  fails open: it is only about what is believed cached
-        asker.failures.note(error, "sent")
+    again = await orders.again(again, None if remembered is None else remembered.engine)
     shown = replace(prompt, order=prompt.order if order is None else order, engine=again.engine, rule=Rule.CONVERSATION)
     reason = "what was decided is remembered no longer: as retrieved" if order is None else "as when it was first sent"
     return Told(shown, again, reason)

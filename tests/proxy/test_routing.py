@@ -6,11 +6,12 @@ import asyncio
 import threading
 
 import openai
+import pytest
 
 from contextpilot_rag.proxy.rewriting import Call
 from contextpilot_rag.settings import Settings
 from contextpilot_rag.testing import FakeEngine
-from tests.proxy.clients import SYSTEM, documents
+from tests.proxy.clients import SYSTEM, TEXTS, documents
 from tests.proxy.running import living
 
 from .test_rewriter import Sent, body
@@ -80,14 +81,18 @@ def test_many_at_a_time_are_all_answered_by_either():
         assert len(set(done)) == 2
 
 
-def test_requests_that_wait_go_in_the_order_of_what_is_cached():
+@pytest.mark.parametrize("form", ["wrapper", "field"])
+def test_requests_that_wait_go_in_the_order_of_what_is_cached(form):
     """Of two that wait, the one whose documents are cached is sent before the one that came first."""
     sent = Sent(window=2, window_seconds=5.0)
     went: list[str] = []
 
     async def rewritten(names):
         system = {"role": "system", "content": SYSTEM}
-        await sent.rewriter.rewrite(Call("chat", body(system, user(documents(names, names)))))
+        raw = body(system, user(documents(names, names)))
+        if form == "field":
+            raw = body(system, user(names), contextpilot={"blocks": [TEXTS[name] for name in names]})
+        await sent.rewriter.rewrite(Call("chat", raw))
         went.append(names)
 
     async def all_of_them():
