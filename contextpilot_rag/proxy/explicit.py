@@ -89,6 +89,17 @@ class Explicit:
     removals: tuple[Removal, ...] = ()
 
 
+def is_explicit(body: Mapping[str, Any]) -> bool:
+    """Whether a body, or a message in it, has the field. Asked of bodies that cannot be read as messages, too.
+
+    >>> is_explicit({"messages": [{"content": "Why?", "contextpilot": None}]}), is_explicit({"messages": "Why?"})
+    (True, False)
+    """
+    messages = body.get("messages", body.get("input"))
+    inner = messages if isinstance(messages, list) else []
+    return FIELD in body or any(isinstance(one, dict) and FIELD in one for one in inner)
+
+
 def explicit_of(asked: Asked) -> Explicit | None:
     """What a request says of its blocks; None: nothing.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ..async_pilot import AsyncContextPilot
@@ -19,19 +19,20 @@ from ..waiting import AlignmentWindow
 from . import reading
 from .attached import Attached
 from .cache_hints import changed
-from .explicit import Explicit, explicit_of, opening_key
+from .explicit import Explicit, explicit_of, is_explicit, opening_key
 from .formats.parts import model_of
 from .lasting import lasting
 from .located import NotLocated, splice
 from .memory import Decision, Memory, chain
-from .opening import Openings, Ordered
+from .opening import Opening, Openings, Ordered
 from .orders import Orders
 from .problems import Busy, Refused, Unusable
 from .reading import Found
 from .repeating import Repeating
 from .replaying import replayed
 from .rewriting import Call, Outcome
-from .salts import FIELD, NOWHERE, carried, kept_apart, salted, salted_unread
+from .salts import FIELD as SALT_FIELD
+from .salts import NOWHERE, carried, kept_apart, salted, salted_unread
 from .settings import ProxySettings
 from .words import Asked, Edit, Labels, Lists, Path, Removal, Report
 from .writing import Written, written
@@ -41,6 +42,40 @@ _BYTES_PER_TOKEN = 4
 _OFF = "switched off by the request"
 _NOT_TEXTS = ("tools", "functions", "response_format", "chat_template_kwargs")
 _APART = 256 * 2**10  # bytes of a body that is worked on in a thread, so that others need not wait for it
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A request as far as it is known before its blocks are looked at.
+
+    Args:
+        call: itself.
+        asked: its messages.
+        keys: of these, see `memory.chain`.
+        namespace: whose it is, without a head.
+        engine: where its conversation went so far; None: nowhere, or nobody remembers.
+        salting: what keeps its tenant apart, and is done whatever else is.
+    """
+
+    call: Call
+    asked: Asked
+    keys: list[bytes]
+    namespace: Namespace
+    engine: str | None
+    salting: list[Edit]
+
+    def outcome(self, body: bytes, report: Report, alignment: AlignedPrompt | None = None) -> Outcome:
+        """The request as it is to be forwarded.
+
+        Args:
+            body: all of it.
+            report: what was done.
+            alignment: of its blocks; None: none were aligned.
+        """
+        last = self.keys[-1] if self.keys else b""
+        tokens = len(self.call.raw) // _BYTES_PER_TOKEN
+        beginning = b"" if alignment is None else _beginning(alignment)
+        return Outcome(body, report, self.engine, alignment, last, tokens, beginning)
 
 
 class Rewriter:
@@ -88,14 +123,14 @@ class Rewriter:
             return await self._unread(call)
         salt = await self._salt(call, model_of(body))
         salting = salted(body, salt, self._settings.client_salt, call.cloud)
-        if call.wishes.off and not _names_explicit(body):
+        if call.wishes.off and not is_explicit(body):
             return Outcome(self._spliced(call, salting), Report(reason=_OFF))
         try:
             return await self._rewritten(call, body, salting)
         except Refused:
             raise
         except Exception as error:
-            if _names_explicit(body):
+            if is_explicit(body):
                 raise Unusable(
                     "the contextpilot field of this request cannot be used, and without it its blocks would be lost",
                     "contextpilot",
@@ -156,122 +191,124 @@ class Rewriter:
         if salt is None:
             return Outcome(call.raw, report)
         names = reading.names_in(call.raw)
-        body = None if names is None or FIELD in names else salted_unread(call.raw, salt)
+        body = None if names is None or SALT_FIELD in names else salted_unread(call.raw, salt)
         if body is None:
             raise Unusable(NOWHERE)
         return Outcome(body, report)
 
     async def _rewritten(self, call: Call, body: Mapping[str, Any], salting: list[Edit]) -> Outcome:
-        asked = await self._apart(call, reading.read, call.api, body)
-        if asked is None:
-            if _names_explicit(body):
+        """A request that is looked into."""
+        known = await self._known(call, body, salting)
+        if known is None:
+            if is_explicit(body):
                 raise Unusable("this request has nowhere to put blocks", "contextpilot")
             return Outcome(self._spliced(call, salting), Report(reason="nothing in it can be read"))
-        explicit = explicit_of(asked)
-        lists: frozenset[Lists] = self._settings.known_lists if call.wishes.lists is None else call.wishes.lists
-        labels: Labels = call.wishes.labels or self._settings.labels
+        explicit = explicit_of(known.asked)
+        return await self._found(known) if explicit is None else await self._given(known, explicit)
+
+    async def _known(self, call: Call, body: Mapping[str, Any], salting: list[Edit]) -> _Known | None:
+        """A request by the chain of its messages; None: it has none that can be read."""
+        asked = await self._apart(call, reading.read, call.api, body)
+        if asked is None:
+            return None
         namespace = Namespace(tenant=call.tenant, model=asked.model, corpus=kept_apart(body, salting))
-        fields = (call.tenant, asked.model, namespace.corpus, call.api, labels, *sorted(lists))
-        keys = await self._apart(call, lambda: chain("proxy v1", fields, map(lasting, asked.messages)))
-        engine = self._engine(keys)
-        if explicit is not None:
-            return await self._given(call, asked, explicit, keys, namespace, engine, salting)
+        within = (call.tenant, asked.model, namespace.corpus, call.api, self._labels(call), *sorted(self._lists(call)))
+        keys = await self._apart(call, lambda: chain("proxy v1", within, map(lasting, asked.messages)))
+        return _Known(call, asked, keys, namespace, self._engine(keys), salting)
+
+    async def _found(self, known: _Known) -> Outcome:
+        """A request whose blocks are those that its texts name."""
+        call, asked = known.call, known.asked
+        lists = self._lists(call)
         found: Found = await self._apart(
             call, lambda: reading.recognised(asked, lists, tool_results=self._settings.tool_results)
         )
-        if found.nothing or _continues(asked):
-            reason = "nothing was recognised" if found.nothing else "its history stands upstream and is not known here"
-            report = Report(reason=reason)
-            return Outcome(self._spliced(call, salting), report, engine, chain=_last(keys), tokens=_tokens(call))
+        if found.nothing:
+            return self._kept(known, "nothing was recognised")
+        if _continues(asked):
+            return self._kept(known, "its history stands upstream and is not known here")
         ordered = None
         if found.opening is not None:
-            key = keys[found.opening.message.number - 1]
-            before = self._memory.get(key)
-            if before is not None:
-                before = replace(before, engine=engine or before.engine)
-            ordered = await self._openings.ordered(found.opening, asked, namespace, before, labels, _options(call))
-            self._memory.put(key, Decision(ordered.order, ordered.alignment.engine, ordered.cached))
-            engine = ordered.alignment.engine or engine
+            ordered = await self._ordered(known, found.opening)
+            known = replace(known, engine=ordered.alignment.engine or known.engine)
         chosen = self._pilot.settings
         repeating = Repeating(chosen.dedup, chosen.normalise, chosen.max_text)
-        write = lambda: written(asked, found, ordered, repeating, labels=labels, hint=chosen.order_hint)  # noqa: E731
+        write = lambda: written(asked, found, ordered, repeating, labels=self._labels(call), hint=chosen.order_hint)  # noqa: E731
         done: Written = await self._apart(call, write)
         told = call.cloud if self._settings.cache_hints == "auto" else ""
         changes = changed(asked, done, found.opening, ordered, told, chosen.salt_secret)
         try:
-            raw = splice(call.raw, [*changes, *salting])
+            raw = splice(call.raw, [*changes, *known.salting])
         except NotLocated as error:  # nobody can say what such a body means, so nothing in it is moved
-            report = Report(reason=f"the body is ambiguous: {error}")
-            return Outcome(self._spliced(call, salting), report, engine, chain=_last(keys), tokens=_tokens(call))
-        salt = carried(body, salting)
-        alignment = None if ordered is None else self._noted(ordered.alignment, asked, done.texts, raw, salt)
-        return Outcome(
-            raw,
-            _report(found, ordered, done, repeating),
-            engine,
-            alignment,
-            _last(keys),
-            _tokens(call),
-            b"" if ordered is None else _beginning(ordered.alignment),
-        )
+            return self._kept(known, f"the body is ambiguous: {error}")
+        alignment = None if ordered is None else self._noted(known, ordered.alignment, done.texts, raw)
+        return known.outcome(raw, _report(found, ordered, done, repeating), alignment)
 
-    async def _given(
-        self,
-        call: Call,
-        asked: Asked,
-        explicit: Explicit,
-        keys: list[bytes],
-        namespace: Namespace,
-        engine: str | None,
-        salting: list[Edit],
-    ) -> Outcome:
+    async def _ordered(self, known: _Known, opening: Opening) -> Ordered:
+        """The order of the blocks that stand first, as it is remembered from now on."""
+        call = known.call
+        key = known.keys[opening.message.number - 1]
+        before = self._remembered(key, known.engine)
+        ordered = await self._openings.ordered(
+            opening, known.asked, known.namespace, before, self._labels(call), _options(call)
+        )
+        self._memory.put(key, Decision(ordered.order, ordered.alignment.engine, ordered.cached))
+        return ordered
+
+    async def _given(self, known: _Known, explicit: Explicit) -> Outcome:
         """A request that says itself what its blocks are."""
-        whose = f"{call.tenant}\0{namespace.corpus}"
+        call, asked = known.call, known.asked
+        whose = f"{call.tenant}\0{known.namespace.corpus}"
         joined = self._attached.joined(asked, explicit, whose)
-        key = opening_key(joined, keys) or b""
+        key = opening_key(joined, known.keys) or b""
         off = call.wishes.off  # then blocks stand in full, as they were given: nothing but the field has them
-        before = None if off else self._memory.get(key)
-        if before is not None:
-            before = replace(before, engine=engine or before.engine)
+        before = None if off else self._remembered(key, known.engine)
         chosen = self._pilot.settings
         dedup = "off" if off or _continues(asked) else chosen.dedup
         level = Dedup(dedup != "off", dedup == "blocks+chunks", chosen.normalise, chosen.max_text)
         shown = _as_given(joined) if off else joined
-        done = await replayed(asked, shown, self._orders, namespace, level, before, _options(call))
-        raw = self._spliced(call, [*done.changes, *salting])
+        done = await replayed(asked, shown, self._orders, known.namespace, level, before, _options(call))
+        raw = self._spliced(call, [*done.changes, *known.salting])
         self._attached.keep(asked, joined, whose)
         aligned = done.alignment
         if aligned is not None:
-            engine = aligned.engine or engine
-            aligned = _without_texts(aligned, carried(asked.body, salting))
+            known = replace(known, engine=aligned.engine or known.engine)
+            aligned = _without_texts(aligned, carried(asked.body, known.salting))
         if done.order is not None and not off:
-            self._memory.put(key, Decision(done.order, engine))
-        begins = b"" if aligned is None else _beginning(aligned)
-        report = replace(done.report, reason=_OFF) if off else done.report
-        return Outcome(raw, report, engine, aligned, _last(keys), _tokens(call), begins)
+            self._memory.put(key, Decision(done.order, known.engine))
+        return known.outcome(raw, replace(done.report, reason=_OFF) if off else done.report, aligned)
+
+    def _kept(self, known: _Known, reason: str) -> Outcome:
+        """A request in which nothing is changed but what has to be."""
+        return known.outcome(self._spliced(known.call, known.salting), Report(reason=reason))
+
+    def _lists(self, call: Call) -> frozenset[Lists]:
+        return self._settings.known_lists if call.wishes.lists is None else call.wishes.lists
+
+    def _labels(self, call: Call) -> Labels:
+        return call.wishes.labels or self._settings.labels
+
+    def _remembered(self, key: bytes, engine: str | None) -> Decision | None:
+        """What was decided before; where a conversation went last counts for more than where this message did."""
+        before = self._memory.get(key)
+        return None if before is None else replace(before, engine=engine or before.engine)
 
     def _engine(self, keys: list[bytes]) -> str | None:
         """Where a conversation went so far."""
         for key in reversed(keys):
-            known = self._memory.get(key)
-            if known is not None and known.engine is not None:
-                return known.engine
+            decided = self._memory.get(key)
+            if decided is not None and decided.engine is not None:
+                return decided.engine
         return None
 
-    def _noted(
-        self,
-        aligned: AlignedPrompt,
-        asked: Asked,
-        texts: Mapping[Path, str],
-        raw: bytes,
-        salt: str | None,
-    ) -> AlignedPrompt:
+    def _noted(self, known: _Known, aligned: AlignedPrompt, texts: Mapping[Path, str], raw: bytes) -> AlignedPrompt:
         """An alignment that knows what is sent, where that is texts alone; token estimates are corrected by it."""
+        asked = known.asked
         if _texts_alone(asked):
             said = [texts.get(text.path, text.text) for message in asked.messages for text in message.texts]
             body = reading.decoded(raw) if self._followed and asked.api == "chat" else None
             aligned.sent.note(said, None if body is None else body["messages"])
-        return _without_texts(aligned, salt)
+        return _without_texts(aligned, carried(asked.body, known.salting))
 
     def _spliced(self, call: Call, changes: Sequence[Edit | Removal]) -> bytes:
         """The body with changes that it cannot be forwarded without.
@@ -307,13 +344,6 @@ def _continues(asked: Asked) -> bool:
     return any(asked.body.get(name) is not None for name in ("previous_response_id", "conversation"))
 
 
-def _names_explicit(body: Mapping[str, Any]) -> bool:
-    """Whether blocks are given by a field, which nothing else of the request holds."""
-    messages = body.get("messages", body.get("input"))
-    inner = messages if isinstance(messages, list) else []
-    return "contextpilot" in body or any(isinstance(one, dict) and "contextpilot" in one for one in inner)
-
-
 def _texts_alone(asked: Asked) -> bool:
     """Whether the texts that were read are all that a prompt is made of, but for what frames them."""
     if any(asked.body.get(name) for name in _NOT_TEXTS):
@@ -334,14 +364,6 @@ def _beginning(aligned: AlignedPrompt) -> bytes:
     request = aligned.request
     first = request.blocks[aligned.order[0]].key if aligned.order else b""
     return block_key(repr((request.namespace, first)))
-
-
-def _last(keys: list[bytes]) -> bytes:
-    return keys[-1] if keys else b""
-
-
-def _tokens(call: Call) -> int:
-    return len(call.raw) // _BYTES_PER_TOKEN
 
 
 def _report(found: Found, ordered: Ordered | None, done: Written, repeating: Repeating) -> Report:
