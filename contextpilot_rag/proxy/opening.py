@@ -13,18 +13,18 @@ from typing import Any
 
 import msgspec
 
-from ..identity import KEY_BYTES, block_key
+from ..identity import block_key
 from ..prompt.prompt import AlignedPrompt
 from ..settings import RequestOptions
 from ..types import Block, Namespace
 from .finding.labels import is_positional
 from .lasting import lasting, unmarked
 from .memory import Decision, chain
-from .orders import Orders
+from .orders import AGAIN, FORGOTTEN, Orders
 from .words import Asked, Group, Labels, Message, Text
 
 _HEADS = 100_000  # beginnings that are remembered as seen once
-_before_prompt = msgspec.json.Encoder(order="deterministic").encode
+_encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +96,16 @@ class Openings:
         prepare = self._orders.pilot.blocking.prepare
         head = _head(opening, asked, labels)
         space = replace(namespace, head=head.hex())
-        known = before is not None and before.order is not None and sorted(before.order) == list(kept)
-        if known or not opening.new:
-            order = before.order if before is not None and before.order is not None and known else kept
+        remembered = None if before is None else before.order
+        if remembered is not None and sorted(remembered) != list(kept):
+            remembered = None
+        if remembered is not None or not opening.new:
+            order = kept if remembered is None else remembered
             as_they_are: RequestOptions = {**options, "order": "retrieved"}
             prepared = prepare(_blocks(texts, order), namespace=space, **as_they_are)
             aligned = await self._orders.again(prepared, None if before is None else before.engine)
-            return Ordered(order, aligned, "as when it was first sent", 0 if before is None else before.cached)
+            reason = FORGOTTEN if remembered is None else AGAIN
+            return Ordered(order, aligned, reason, 0 if before is None else before.cached)
         if not _may_be_shared(opening, asked) and not self._seen(space):
             prepared = prepare(_blocks(texts, kept), namespace=space, **options)
             return Ordered(kept, prepared, "nothing that was sent before begins like this request")
@@ -150,7 +153,7 @@ def _head(opening: Opening, asked: Asked, labels: Labels) -> bytes:
     start = opening.text.text[: opening.group.items[0].span[0]]
     body: Mapping[str, Any] = asked.body
     rest = [asked.api, unmarked(body.get("tools")), body.get("functions"), labels, earlier, texts, start]
-    return block_key(_before_prompt(rest).decode("utf-8", "replace"))[:KEY_BYTES]
+    return block_key(_encode(rest).decode("utf-8", "replace"))
 
 
 def _may_be_shared(opening: Opening, asked: Asked) -> bool:

@@ -9,6 +9,10 @@ from ..prompt.prompt import AlignedPrompt
 from ..types import Rule
 from ..waiting import AlignmentWindow
 
+# Reasons for an order that nobody chose now.
+AGAIN = "as when it was first sent"
+FORGOTTEN = "it was sent before, and nothing is remembered of that: as retrieved"
+
 
 class Orders:
     """Asks a pilot's index. Whatever fails there, blocks go out as they were prepared.

@@ -14,7 +14,7 @@ from ..types import Namespace, OrderBudget, Rule
 from .finding.scanning import strings
 from .finding.wrappers import wrappers
 from .memory import Decision
-from .orders import Orders
+from .orders import AGAIN, FORGOTTEN, Orders
 
 
 class Talk(Conversation):
@@ -148,8 +148,7 @@ async def told(prompt: AlignedPrompt, orders: Orders, remembered: Decision | Non
     again = _arranged(prompt, prompt.order if order is None else order)
     again = await orders.again(again, None if remembered is None else remembered.engine)
     shown = replace(prompt, order=prompt.order if order is None else order, engine=again.engine, rule=Rule.CONVERSATION)
-    reason = "what was decided is remembered no longer: as retrieved" if order is None else "as when it was first sent"
-    return Told(shown, again, reason)
+    return Told(shown, again, FORGOTTEN if order is None else AGAIN)
 
 
 def _arranged(prompt: AlignedPrompt, order: tuple[int, ...]) -> AlignedPrompt:
