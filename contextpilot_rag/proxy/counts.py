@@ -28,7 +28,7 @@ class Counts:
     Attributes:
         requests: by API (or "other") and what became of them.
         responses: by API and class of status.
-        seconds: until a request was forwarded, of those that were looked into.
+        seconds: until a request was forwarded, of those in a format that is known.
         failures: what failed inside, by reason; the requests passed as they were.
         blocks: in groups that were recognised.
         orders_changed: requests whose blocks stand in another order than they came in.
@@ -64,7 +64,7 @@ class Counts:
         """A request was forwarded, or refused.
 
         Args:
-            api: its format; "other" where it was not looked into.
+            api: its format; "other": none that is known.
             status: of the answer.
             seconds: of ours, until it was forwarded.
             outcome: what became of it, in a word.

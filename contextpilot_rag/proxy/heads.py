@@ -13,6 +13,7 @@ from .problems import Unusable
 from .words import Labels, Lists, Report, Wishes
 
 Headers = Sequence[tuple[bytes, bytes]]
+KEYS = (b"authorization", b"x-api-key", b"api-key")  # what clients show upstreams; names of tenants depend on this order
 
 _OURS = b"x-contextpilot"
 # Of one connection, and never forwarded (RFC 9110, 7.6.1).
@@ -21,8 +22,7 @@ _HOP = frozenset(
 )
 _DROPPED = _HOP | {b"host", b"expect"}  # a new Host is set, and a body that was asked for is not to be asked for again
 _KEPT = frozenset({b"content-length", b"content-type", b"content-encoding"})  # whatever Connection says of them
-_KEYS = frozenset({b"authorization", b"x-api-key", b"api-key"})
-_READ = _KEPT | _KEYS | {b"sec-websocket-key"}
+_READ = _KEPT | {*KEYS, b"sec-websocket-key"}
 _OFF = frozenset({b"off", b"0", b"false", b"no"})
 _ON = frozenset({b"", b"on", b"1", b"true", b"yes"})
 _LISTS = frozenset({"numbered", "headed"})

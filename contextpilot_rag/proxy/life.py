@@ -148,11 +148,10 @@ class ProxyLife:
         found = []
         for name in parts.upstreams.names:
             one = known.get(name)
-            if one is None:
-                found.append(Standing(name, name in alive, "none", "" if name in alive else "it could not be reached"))
-            else:
-                why = one.why or ("" if name in alive else "it could not be reached")
-                found.append(Standing(name, name in alive, one.level, why))
+            level, why = ("none", "") if one is None else (one.level, one.why)
+            if name not in alive:
+                why = why or "it could not be reached, or is not well"
+            found.append(Standing(name, name in alive, level, why))
         return found
 
 
@@ -166,7 +165,8 @@ def assemble(
 ) -> ProxyLife:
     """A proxy, as its settings have it.
 
-    A cloud's upstreams are asked nothing but what clients ask; engines are followed as a pilot follows them.
+    A cloud's upstreams are asked nothing but what clients ask. Engines are followed as a pilot follows them; where the
+    index is given, they are asked for their health alone.
 
     Args:
         settings: of the proxy.

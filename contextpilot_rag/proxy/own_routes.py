@@ -13,8 +13,8 @@ import msgspec
 
 from . import exposition
 from .counts import Counts
+from .heads import Headers
 from .problems import Refused
-from .tenants import Headers
 
 logger = logging.getLogger("contextpilot_rag")
 

@@ -8,10 +8,7 @@ from typing import Any
 from .explicit import SYSTEM
 from .words import Api, Asked, Edit, Message, Path, Text
 
-_APART: dict[Api, Path] = {
-    "responses": ("instructions",),
-    "messages": ("system",),
-}  # a system prompt, where it is added
+_SYSTEM: dict[Api, Path] = {"responses": ("instructions",), "messages": ("system",)}  # where a prompt of ours goes
 _PART: dict[Api, str] = {"responses": "input_text"}
 
 
@@ -32,7 +29,7 @@ def placed(asked: Asked, number: int, documents: str) -> list[Edit]:
         documents: the blocks as they are to stand there.
     """
     if number == SYSTEM:
-        return [Edit(_APART[asked.api], documents)]
+        return [Edit(_SYSTEM[asked.api], documents)]
     message = asked.messages[number - 1]
     texts = [text for text in message.texts if text.role == message.role]
     if message.role == "system" and texts:

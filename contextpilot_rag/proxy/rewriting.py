@@ -63,7 +63,9 @@ class Rewriting(Protocol):
 
         Raises:
             Unusable: what the client asked for, by its body's ``contextpilot`` field, cannot be done, and to forward
-                the rest would lose its blocks.
+                the rest would lose its blocks; or its tenant cannot be kept apart in it: there is no place for a
+                salt, or one of the client's own.
+            Busy: its tenant's salt is not known at present.
         """
         ...
 

@@ -68,7 +68,7 @@ class ProxySettings:
         window: requests that wait for a better order of sending; 0: none waits.
         window_seconds: that one waits at most.
         max_memory: decisions that are remembered, so that what was sent stays as it was.
-        memory_seconds: a decision that was not used for so long goes.
+        memory_seconds: a decision, or a named conversation's blocks, that were not used for so long go.
         max_inspected: bytes; larger bodies are forwarded as they come, and not looked into.
         max_body: bytes; larger bodies are refused. None: none are.
         connect_seconds: for a connection to an upstream.

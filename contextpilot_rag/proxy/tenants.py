@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Sequence
 
 from ..service.auth import Caller, Gate, OpenGate, shown_key
 from ..service.gate import FileGate
@@ -13,12 +12,11 @@ from ..service.hub import Rates as AnyRates
 from ..service.keyfile import KEY
 from ..service.problems import Rejected, TooMany
 from ..service.rates import Rates
+from .heads import KEYS, Headers
 from .problems import Foreign, Misdirected, NoKey, TooOften, Unusable
 from .settings import ProxySettings
 
-Headers = Sequence[tuple[bytes, bytes]]
 KEY_HEADER = b"x-contextpilot-key"
-_SHOWN = (b"authorization", b"x-api-key", b"api-key")  # what clients show to engines and clouds
 _LONGEST_NAME = 256  # of a tenant; what is kept for each should not grow with its name
 _ASKED = {"www-authenticate": 'Bearer realm="contextpilot-rag"'}
 
@@ -50,7 +48,7 @@ class Tenants:
         self._rates: AnyRates = Rates(settings) if rates is None else rates
         local = settings.host == "localhost" or is_loopback_address(settings.host)
         self._hosts = LoopbackHosts() if settings.check_host and local and settings.keys is None else None
-        self._once = {b"host", b"origin", *_SHOWN, KEY_HEADER, self._header} - {b""}
+        self._once = {b"host", b"origin", *KEYS, KEY_HEADER, self._header} - {b""}
 
     @property
     def gate(self) -> Gate:
@@ -143,9 +141,9 @@ class Tenants:
 
     def _shown(self, found: dict[bytes, bytes]) -> str:
         """Who shows the same is the same, and how that is told apart is not told."""
-        if not any(name in found for name in _SHOWN):
+        if not any(name in found for name in KEYS):
             return ""
-        parts = [found.get(name, b"") for name in _SHOWN]
+        parts = [found.get(name, b"") for name in KEYS]
         message = b"proxy tenant v1" + b"".join(len(part).to_bytes(4, "big") + part for part in parts)
         return hmac.digest(self._secret, message, "sha256").hex()[:32]
 
@@ -181,7 +179,7 @@ def _forwarded(headers: Headers) -> list[tuple[bytes, bytes]]:
 
 def _ours(name: bytes, value: bytes) -> bool:
     """Whether a header shows a key of ours."""
-    if name not in _SHOWN:
+    if name not in KEYS:
         return False
     text = value.decode("latin-1")
     shown = shown_key(text) if name == b"authorization" else text

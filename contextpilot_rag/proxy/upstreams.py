@@ -150,7 +150,7 @@ class Upstreams:
 
     Args:
         engines: that requests go to; at least one.
-        pilot: knows which of them are alive, and may choose; None: nobody does.
+        pilot: knows which of them are alive, as far as it follows them, and may choose; None: nobody does.
         connect_seconds: for a connection.
         answer_seconds: until one begins to answer, and between two parts of its answer.
         keepalive: seconds that a connection without a request is kept. Servers close theirs after 5 and more; a
