@@ -13,7 +13,7 @@ from .problems import Unusable
 from .words import Labels, Lists, Report, Wishes
 
 Headers = Sequence[tuple[bytes, bytes]]
-KEYS = (b"authorization", b"x-api-key", b"api-key")  # what clients show upstreams; names of tenants depend on this order
+KEYS = (b"authorization", b"x-api-key", b"api-key")  # shown to upstreams; tenants are named by them, in this order
 
 _OURS = b"x-contextpilot"
 # Of one connection, and never forwarded (RFC 9110, 7.6.1).
