@@ -41,6 +41,25 @@ _HINT = "[same text as in "  # as one begins; where a text of somebody's has it,
 
 
 @dataclass(frozen=True, slots=True)
+class Replaying:
+    """A request that is to be replayed.
+
+    Args:
+        asked: itself.
+        explicit: which blocks it was given, those of earlier turns included.
+        namespace: of it, without a head.
+        dedup: what is left out.
+        options: for blocks that were given without any of their own.
+    """
+
+    asked: Asked
+    explicit: Explicit
+    namespace: Namespace
+    dedup: Dedup
+    options: RequestOptions = field(default_factory=RequestOptions)
+
+
+@dataclass(frozen=True, slots=True)
 class Replayed:
     """A request with its blocks.
 
@@ -59,41 +78,29 @@ class Replayed:
     labels: Mapping[int, Hashable] = field(default_factory=dict)
 
 
-async def replayed(
-    asked: Asked,
-    explicit: Explicit,
-    orders: Orders,
-    namespace: Namespace,
-    dedup: Dedup,
-    remembered: Decision | None = None,
-    options: RequestOptions | None = None,
-) -> Replayed:
+async def replayed(request: Replaying, orders: Orders, remembered: Decision | None = None) -> Replayed:
     """A request with the blocks that it was given.
 
     Args:
-        asked: the request.
-        explicit: which blocks it was given, those of earlier turns included.
+        request: and which blocks.
         orders: asks the index for that of the first blocks.
-        namespace: of the request, without a head.
-        dedup: what is left out.
         remembered: what was decided when its first blocks were first sent; None: they were not, or it is not known.
-        options: for blocks that were given without any of their own.
 
     Raises:
         Unusable: blocks that cannot be; the message says which.
     """
+    asked, explicit, pilot = request.asked, request.explicit, orders.pilot
     size = sum(len(text.text) for message in asked.messages for text in message.texts)
     size += sum(_BESIDES + len(block.text) for given in explicit.given.values() for block in given.blocks)
     apart = asyncio.to_thread if size >= _APART else _here
-    pilot = orders.pilot
-    prepared = await apart(_all_prepared, asked, explicit, pilot, namespace, dedup, options)
+    prepared = await apart(_all_prepared, request, pilot)
     try:
-        replay = _Replay(asked, prepared, pilot, namespace, dedup)
+        replay = _Replay(request, prepared, pilot)
         opening = await apart(replay.begin)
         first = None
         if opening is not None:
             first = await told(opening.prompt, orders, remembered, new=opening.new)
-        done = await apart(replay.finish, first, explicit)
+        done = await apart(replay.finish, first)
     except Exception as error:  # noqa: BLE001  fails open: a client's blocks are never lost
         pilot.blocking.asker.failures.note(error)
         done = _plainly(asked, prepared)
@@ -104,42 +111,24 @@ async def _here(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T
     return work(*args, **kwargs)
 
 
-def _all_prepared(
-    asked: Asked,
-    explicit: Explicit,
-    pilot: AsyncContextPilot,
-    namespace: Namespace,
-    dedup: Dedup,
-    options: RequestOptions | None,
-) -> dict[int, AlignedPrompt]:
+def _all_prepared(request: Replaying, pilot: AsyncContextPilot) -> dict[int, AlignedPrompt]:
     """The blocks of each message that was given any."""
-    return {
-        number: _prepared(asked, number, given, pilot, namespace, dedup, options)
-        for number, given in explicit.given.items()
-        if given.blocks
-    }
+    every = request.explicit.given.items()
+    return {number: _prepared(request, pilot, number, given) for number, given in every if given.blocks}
 
 
-def _prepared(
-    asked: Asked,
-    number: int,
-    given: Given,
-    pilot: AsyncContextPilot,
-    namespace: Namespace,
-    dedup: Dedup,
-    options: RequestOptions | None,
-) -> AlignedPrompt:
+def _prepared(request: Replaying, pilot: AsyncContextPilot, number: int, given: Given) -> AlignedPrompt:
     """The blocks of a message, checked and counted.
 
     Raises:
         Unusable: they cannot be.
     """
-    question = "" if number == SYSTEM else question_of(asked.messages[number - 1])
-    chosen: RequestOptions = {**(options or {}), **given.options}  # echo is not used in conversations
+    question = "" if number == SYSTEM else question_of(request.asked.messages[number - 1])
+    chosen: RequestOptions = {**request.options, **given.options}  # echo is not used in conversations
     try:
         for block in given.blocks:
-            dedup.checked("a block", block.text)
-        return pilot.blocking.prepare(given.blocks, question, namespace=namespace, **chosen)
+            request.dedup.checked("a block", block.text)
+        return pilot.blocking.prepare(given.blocks, question, namespace=request.namespace, **chosen)
     except (InputError, SettingsError) as error:
         raise Unusable(str(error), f"{given.param}.blocks") from None
 
@@ -164,17 +153,11 @@ class _Opening:
 class _Replay:
     """The messages of a request: those before its first blocks, and the rest once the order of these is decided."""
 
-    def __init__(
-        self,
-        asked: Asked,
-        prepared: Mapping[int, AlignedPrompt],
-        pilot: AsyncContextPilot,
-        namespace: Namespace,
-        dedup: Dedup,
-    ) -> None:
-        self._asked = asked
+    def __init__(self, request: Replaying, prepared: Mapping[int, AlignedPrompt], pilot: AsyncContextPilot) -> None:
+        asked = self._asked = request.asked
+        self._explicit = request.explicit
         self._prepared = prepared
-        self._talk = Talk(pilot.blocking, namespace, dedup)
+        self._talk = Talk(pilot.blocking, request.namespace, request.dedup)
         # A system prompt that is to be added is none of the request's messages; it stands before them.
         self._messages: list[Message | None] = [*([None] if SYSTEM in prepared else []), *asked.messages]
         self._at = 0
@@ -204,12 +187,11 @@ class _Replay:
             return _Opening(self._headed(message, prompt), all(one.role != "assistant" for one in rest))
         return None
 
-    def finish(self, first: Told | None, explicit: Explicit) -> Replayed:
+    def finish(self, first: Told | None) -> Replayed:
         """The rest of the messages.
 
         Args:
-            first: the order of the first blocks.
-            explicit: which blocks the messages were given.
+            first: the order of the first blocks; None: it is not decided.
         """
         ordered = first
         for message in self._messages[self._at :]:
@@ -228,7 +210,7 @@ class _Replay:
             replaced=self._hints,
             left_out=self._left_out + self._talk.left_out,
             reason="no blocks were given" if self._last is None else self._last.reason,
-            labels=self._named(explicit),
+            labels=self._named(),
         )
         labels = {**self._talk.labels, **self._ids}
         if first is None:
@@ -295,13 +277,13 @@ class _Replay:
         self._ids.update((label, prompt.aliases[rank][0]) for label, rank in self._numbers.items())
         self._last = prompt
 
-    def _named(self, explicit: Explicit) -> tuple[str, ...]:
+    def _named(self) -> tuple[str, ...]:
         """For each label of the last message with blocks, the place that its block was given at, from 1."""
         if not self._prepared:
             return ()
         number = max(self._prepared)
         places: dict[int, int] = {}
-        for place, block in enumerate(explicit.given[number].blocks, start=1):
+        for place, block in enumerate(self._explicit.given[number].blocks, start=1):
             places.setdefault(id(block), place)
         retrieved = self._prepared[number].retrieved
         named = {label: places[id(retrieved[rank])] for label, rank in self._numbers.items()}

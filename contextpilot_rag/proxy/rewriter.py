@@ -29,7 +29,7 @@ from .orders import Orders
 from .problems import Busy, Refused, Unusable
 from .reading import Found
 from .repeating import Repeating
-from .replaying import replayed
+from .replaying import Replaying, replayed
 from .rewriting import Call, Outcome
 from .salts import FIELD as SALT_FIELD
 from .salts import NOWHERE, carried, kept_apart, salted, salted_unread
@@ -267,7 +267,8 @@ class Rewriter:
         dedup = "off" if off or _continues(asked) else chosen.dedup
         level = Dedup(dedup != "off", dedup == "blocks+chunks", chosen.normalise, chosen.max_text)
         shown = _as_given(joined) if off else joined
-        done = await replayed(asked, shown, self._orders, known.namespace, level, before, _options(call))
+        request = Replaying(asked, shown, known.namespace, level, _options(call))
+        done = await replayed(request, self._orders, before)
         raw = self._spliced(call, [*done.changes, *known.salting])
         self._attached.keep(asked, joined, whose)
         aligned = done.alignment

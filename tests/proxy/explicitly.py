@@ -16,7 +16,7 @@ from contextpilot_rag.proxy.formats.table import FORMATS
 from contextpilot_rag.proxy.located import splice
 from contextpilot_rag.proxy.memory import Decision, Memory, chain
 from contextpilot_rag.proxy.orders import Orders
-from contextpilot_rag.proxy.replaying import Replayed, replayed
+from contextpilot_rag.proxy.replaying import Replayed, Replaying, replayed
 from contextpilot_rag.proxy.words import Api, Asked
 
 ALL = Dedup(chunks=True)
@@ -57,7 +57,8 @@ class Proxied:
         key = opening_key(full, keys)
         known = None if key is None else self.memory.get(key)
         namespace = Namespace(tenant=tenant, model=asked.model)
-        done = asyncio.run(replayed(asked, full, Orders(self.pilot), namespace, self.dedup, known))
+        request = Replaying(asked, full, namespace, self.dedup)
+        done = asyncio.run(replayed(request, Orders(self.pilot), known))
         self.attached.keep(asked, explicit, tenant)
         if key is not None and done.order is not None:
             self.memory.put(key, Decision(done.order))
