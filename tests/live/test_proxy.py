@@ -16,7 +16,7 @@ from tests.proxy.running import Lives, living
 from .followed import until
 from .under_test import BLOCK, EngineUnderTest
 
-SYSTEM = {"role": "system", "content": "Answer from the documents."}
+SYSTEM: Any = {"role": "system", "content": "Answer from the documents."}
 _NUMBERS = itertools.count(1)
 
 
