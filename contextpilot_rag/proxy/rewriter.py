@@ -32,7 +32,7 @@ from .repeating import Repeating
 from .replaying import Replaying, replayed
 from .rewriting import Call, Outcome
 from .salts import FIELD as SALT_FIELD
-from .salts import NOWHERE, carried, kept_apart, salted, salted_unread
+from .salts import NOWHERE, OURS, carried, kept_apart, salted, salted_unread
 from .settings import ProxySettings
 from .words import Asked, Edit, Labels, Lists, Path, Removal, Report
 from .writing import Written, written
@@ -191,7 +191,9 @@ class Rewriter:
         if salt is None:
             return Outcome(call.raw, report)
         names = reading.names_in(call.raw)
-        body = None if names is None or SALT_FIELD in names else salted_unread(call.raw, salt)
+        if names is not None and SALT_FIELD in names:  # which of two would count is up to whoever reads it
+            raise Unusable(OURS, SALT_FIELD)
+        body = None if names is None else salted_unread(call.raw, salt)
         if body is None:
             raise Unusable(NOWHERE)
         return Outcome(body, report)

@@ -16,6 +16,7 @@ from .words import Edit
 
 FIELD = "cache_salt"
 NOWHERE = "the body is no JSON object that could be given a cache_salt"
+OURS = f"{FIELD} is set by the proxy, from who asks; leave it out"
 _OBJECT = re.compile(rb"[ \t\r\n]*\{(?P<empty>[ \t\r\n]*\})?")
 _EXTRA = "extra_key"  # SGLang's
 
@@ -47,7 +48,7 @@ def salted(body: Mapping[str, Any], salt: str | None, client_salt: ClientSalt, c
         return []
     if body.get(FIELD) is not None:  # null is what some clients send for what they do not set
         if client_salt == "refuse":
-            raise Unusable(f"{FIELD} is set by the proxy, from who asks; leave it out", FIELD)
+            raise Unusable(OURS, FIELD)
         if client_salt == "keep":
             return []
     return [Edit((FIELD,), salt)]
