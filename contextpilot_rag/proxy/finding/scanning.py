@@ -13,7 +13,7 @@ _BRACKET = re.compile(r'[][{}"]')
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _COLON = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
 
-decode = msgspec.json.Decoder().decode
+_decode = msgspec.json.Decoder().decode
 
 
 def decoded(text: str) -> object:
@@ -21,7 +21,7 @@ def decoded(text: str) -> object:
     if not text.lstrip(" \t\r\n").startswith(("{", "[")):
         return None
     try:
-        return decode(text)
+        return _decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
 
@@ -52,7 +52,7 @@ def members(text: str, start: int) -> tuple[dict[str, Span], int] | None:
         begin, place = place, _string_end(text, place)
         key = text[begin + 1 : place - 1]
         if "\\" in key:
-            key = decode(text[begin:place])
+            key = _decode(text[begin:place])
         if key in found:
             return None
         value = _end(_COLON, text, place)
