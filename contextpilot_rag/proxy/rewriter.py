@@ -19,7 +19,7 @@ from ..waiting import AlignmentWindow
 from . import reading
 from .attached import Attached
 from .cache_hints import changed
-from .explicit import Explicit, explicit_of, is_explicit, opening_key
+from .explicit import FIELD, Explicit, explicit_of, is_explicit, opening_key
 from .formats.parts import model_of
 from .lasting import lasting
 from .located import NotLocated, splice
@@ -38,6 +38,7 @@ from .words import Asked, Edit, Labels, Lists, Path, Removal, Report
 from .writing import Written, written
 
 T = TypeVar("T")
+_QUOTED_FIELD = f'"{FIELD}"'.encode()
 _BYTES_PER_TOKEN = 4
 _OFF = "switched off by the request"
 _NOT_TEXTS = ("tools", "functions", "response_format", "chat_template_kwargs")
@@ -186,6 +187,8 @@ class Rewriter:
 
     async def _unread(self, call: Call) -> Outcome:
         """A body that is not read here. Some engine may take it nevertheless, so its tenant is kept apart."""
+        if _QUOTED_FIELD in call.raw:
+            raise Unusable("the body is no JSON that can be read here, and without it its blocks would be lost", FIELD)
         report = Report(reason="the body is no JSON object that everybody reads the same way")
         salt = await self._salt(call)
         if salt is None:

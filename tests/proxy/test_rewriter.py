@@ -186,6 +186,12 @@ def test_a_tenants_body_that_cannot_be_read_here_is_given_a_salt_all_the_same():
     assert json.loads(body) == {**json.loads(raw), "cache_salt": Sent().rewriter.salt("one")}
 
 
+def test_blocks_of_a_body_that_cannot_be_read_are_not_lost_in_silence():
+    with pytest.raises(Unusable, match="blocks would be lost") as raised:
+        Sent().outcome(b'{"n": NaN, "messages": [], "contextpilot": {"blocks": ["a"]}}')
+    assert raised.value.param == "contextpilot"
+
+
 class Broken(LocalIndex):
     def align(self, request):
         raise RuntimeError("broken")
