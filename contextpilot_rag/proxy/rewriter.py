@@ -24,6 +24,7 @@ from .formats.parts import model_of
 from .lasting import lasting
 from .located import NotLocated, splice
 from .memory import Decision, Memory, chain
+from .noting import Noting
 from .opening import Opening, Openings, Ordered
 from .orders import Orders
 from .problems import Busy, Refused, Unusable
@@ -32,16 +33,15 @@ from .repeating import Repeating
 from .replaying import Replaying, replayed
 from .rewriting import Call, Outcome
 from .salts import FIELD as SALT_FIELD
-from .salts import NOWHERE, OURS, carried, kept_apart, salted, salted_unread
+from .salts import NOWHERE, OURS, kept_apart, salted, salted_unread
 from .settings import ProxySettings
-from .words import Asked, Edit, Labels, Lists, Path, Removal, Report
+from .words import Asked, Edit, Labels, Lists, Removal, Report
 from .writing import Written, written
 
 T = TypeVar("T")
 _QUOTED_FIELD = f'"{FIELD}"'.encode()
 _BYTES_PER_TOKEN = 4
 _OFF = "switched off by the request"
-_NOT_TEXTS = ("tools", "functions", "response_format", "chat_template_kwargs")
 _APART = 256 * 2**10  # bytes of a body that is worked on in a thread, so that others need not wait for it
 
 
@@ -101,7 +101,7 @@ class Rewriter:
         self._orders = Orders(pilot, self._window)
         self._openings = Openings(self._orders)
         told = isinstance(pilot.blocking.index, RemoteIndex)  # it may listen to events itself
-        self._followed = told or any(engine.events for engine in settings.engines)
+        self._noting = Noting(followed=told or any(engine.events for engine in settings.engines))
 
     async def start(self) -> None:
         """Let requests wait for each other, where that is wanted."""
@@ -246,7 +246,9 @@ class Rewriter:
             raw = splice(call.raw, [*changes, *known.salting])
         except NotLocated as error:  # nobody can say what such a body means, so nothing in it is moved
             return self._kept(known, f"the body is ambiguous: {error}")
-        alignment = None if ordered is None else self._noted(known, ordered.alignment, done.texts, raw)
+        alignment = None
+        if ordered is not None:
+            alignment = self._noting.noted(ordered.alignment, asked, done.texts, raw, known.salting)
         return known.outcome(raw, _report(found, ordered, done, repeating), alignment)
 
     async def _ordered(self, known: _Known, opening: Opening) -> Ordered:
@@ -279,7 +281,7 @@ class Rewriter:
         aligned = done.alignment
         if aligned is not None:
             known = replace(known, engine=aligned.engine or known.engine)
-            aligned = _without_texts(aligned, carried(asked.body, known.salting))
+            aligned = self._noting.noted(aligned, asked, None, raw, known.salting)
         if done.order is not None and not off:
             self._memory.put(key, Decision(done.order, known.engine))
         return known.outcome(raw, replace(done.report, reason=_OFF) if off else done.report, aligned)
@@ -307,15 +309,6 @@ class Rewriter:
                 return decided.engine
         return None
 
-    def _noted(self, known: _Known, aligned: AlignedPrompt, texts: Mapping[Path, str], raw: bytes) -> AlignedPrompt:
-        """An alignment that knows what is sent, where that is texts alone; token estimates are corrected by it."""
-        asked = known.asked
-        if _texts_alone(asked):
-            said = [texts.get(text.path, text.text) for message in asked.messages for text in message.texts]
-            body = reading.decoded(raw) if self._followed and asked.api == "chat" else None
-            aligned.sent.note(said, None if body is None else body["messages"])
-        return _without_texts(aligned, carried(asked.body, known.salting))
-
     def _spliced(self, call: Call, changes: Sequence[Edit | Removal]) -> bytes:
         """The body with changes that it cannot be forwarded without.
 
@@ -340,25 +333,9 @@ def _as_given(explicit: Explicit) -> Explicit:
     return replace(explicit, given=given)
 
 
-def _without_texts(aligned: AlignedPrompt, salt: str | None) -> AlignedPrompt:
-    """An alignment as far as it is reported on; answers may take long, and the texts of their prompts much room."""
-    return replace(aligned, retrieved=(), question="", system=None, salt=salt)
-
-
 def _continues(asked: Asked) -> bool:
     """Whether it goes on from messages that are not in it, so that nothing in it can be named by its number."""
     return any(asked.body.get(name) is not None for name in ("previous_response_id", "conversation"))
-
-
-def _texts_alone(asked: Asked) -> bool:
-    """Whether the texts that were read are all that a prompt is made of, but for what frames them."""
-    if any(asked.body.get(name) for name in _NOT_TEXTS):
-        return False
-    for message in asked.messages:
-        content = message.value.get("content") if isinstance(message.value, dict) else message.value
-        if isinstance(content, list) and len(content) != len(message.texts):
-            return False
-    return True
 
 
 def _options(call: Call) -> RequestOptions:

@@ -136,11 +136,13 @@ def test_the_engines_events_move_the_proxys_index(engine, proxy):
     client, known = client_of(proxy), texts("ABCDEF")
     for names in ("ABCD", "CBAE", "FABC", "EDCB"):
         ask(client, engine.model, documents(known, names, f"About {names}?"))
+    given = {"contextpilot": {"blocks": [known[name] for name in "BAFE"]}}
+    ask(client, engine.model, {"role": "user", "content": "About these?"}, extra_body=given)
     pool = proxy.life.parts.pilot.engines
     assert pool.drained(30)
     status = pool["live"]
     assert status.level == "events", status.why
-    assert status.covered == 4
+    assert status.covered == 5
     engine.reset()
     hear_of_the_reset(engine, proxy)
     _, cached, headers = ask(client, engine.model, documents(known, "BACD", "After?"))
