@@ -289,9 +289,13 @@ class ProxyApp:
             outcome = await self._rewriting.rewrite(call)
         except Refused:
             raise
-        except Exception as error:  # noqa: BLE001  fails open
+        except Exception as error:
             self._failed(error)
-            outcome = Outcome(call.raw, Report(reason="the proxy failed; its log says why"))
+            salt = None if call.cloud else self._rewriting.salt(call.tenant)
+            body = call.raw if salt is None else salted_unread(call.raw, salt)
+            if body is None:
+                raise Unusable(NOWHERE) from error
+            outcome = Outcome(body, Report(reason="the proxy failed; its log says why"))
         course.outcome, course.report = replace(outcome, body=b""), outcome.report  # what waits for it may take long
         course.became = "kept" if outcome.body is call.raw else "changed"
         return outcome.body

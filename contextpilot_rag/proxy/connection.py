@@ -21,7 +21,6 @@ class PatientConnection(Connection):
     """
 
     _moved = 0.0
-    _answered: RequestResponseCycle | None = None  # what is being answered; uvicorn knows what came last
 
     def gathered(self, transport: asyncio.Transport) -> Gathered:
         """A head waits for a body that is there already, and for no other."""
@@ -33,31 +32,12 @@ class PatientConnection(Connection):
         problem["error"]["code"] = status
         return "application/json", msgspec.json.encode(problem)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone: whatever is done for it ends, though other requests came after that one."""
-        super().connection_lost(exc)
-        cycle = self._answered
-        if cycle is not None and not cycle.response_complete:
-            cycle.disconnected = True
-            cycle.message_event.set()
-
-    def eof_received(self) -> bool:  # type: ignore[override]
-        """It says no more. Whatever is done for the first of its requests is told so, too."""
-        waits = super().eof_received()
-        if waits and self._answered is not None and self._answered is not self.cycle:
-            self._tell_end(self._answered)
-        return waits
-
     def on_headers_complete(self) -> None:
         """A request is known; one in HTTP/1.0 takes no chunks."""
         before = self.cycle
         super().on_headers_complete()
         if self.cycle is not before and self.scope["http_version"] != "1.1":
             self.cycle.__class__ = _Unchunked
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401
-        self._answered = cycle
-        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         """Some of its body."""

@@ -48,7 +48,12 @@ def serve_life(make: Callable[[], Lived], log_format: str, ready: Callable[[str]
     """
     configure(log_format, whole=True)
     sys.setswitchinterval(_SWITCH_SECONDS)
-    server = Server(make())
+    life = make()
+    try:
+        server = Server(life)
+    except BaseException:
+        asyncio.run(life.stop())  # what was made holds threads
+        raise
     with signals(server):
         run(server, lambda: ready(server.address))
     return 0

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import httptools
 import msgspec
@@ -83,6 +83,7 @@ class Connection(HttpToolsProtocol):
         self._wire = 0  # bytes since the packet that the request began in
         self._body = 0  # bytes of the body
         self._refusal = (400, "bad-request", "no HTTP request")
+        self._answered: RequestResponseCycle | None = None  # what is being answered; uvicorn knows what came last
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a request's head, but not for long."""
@@ -104,8 +105,12 @@ class Connection(HttpToolsProtocol):
         return "application/problem+json", body
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing waits for this client any more."""
+        """Nothing waits for this client any more; what is done for it ends, though other requests came after that."""
         super().connection_lost(exc)
+        cycle = self._answered
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
         self._unset_keepalive_if_required()
         self._disarm()
         if self._flushing is not None:
@@ -118,6 +123,8 @@ class Connection(HttpToolsProtocol):
             return False
         self.cycle.keep_alive = False
         self._tell_end(self.cycle)
+        if self._answered is not None and self._answered is not self.cycle:
+            self._tell_end(self._answered)
         return True
 
     def _tell_end(self, cycle: RequestResponseCycle) -> None:
@@ -177,6 +184,10 @@ class Connection(HttpToolsProtocol):
         if len(self.pipeline) >= _PIPELINE:
             raise ValueError
         super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         """Some of its body."""
