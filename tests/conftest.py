@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 
 import pytest
@@ -17,3 +18,16 @@ def clean_environment(monkeypatch):
     for name in list(os.environ):
         if name.startswith("CONTEXTPILOT_") or name == "OPENAI_API_KEY":
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before():
+    """A command that runs in this process takes the logs to itself, as it would in one of its own."""
+    ours, root = logging.getLogger("contextpilot_rag"), logging.getLogger()
+    handlers, level, propagate = ours.handlers[:], ours.level, ours.propagate
+    yield
+    added = [handler for handler in ours.handlers if handler not in handlers]
+    root.handlers[:] = [handler for handler in root.handlers if handler not in added]
+    ours.handlers[:] = handlers
+    ours.setLevel(level)
+    ours.propagate = propagate

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import fields
 from pathlib import Path
 
@@ -101,12 +100,11 @@ def test_secrets_are_not_shown():
     assert "hidden" not in str(raised.value)
 
 
-def test_a_misspelt_variable_is_told_and_the_pilots_settings_take_none_of_them_for_theirs(caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("contextpilot_rag"), "propagate", True)
+def test_a_misspelt_variable_is_told_and_the_pilots_settings_take_none_of_them_for_theirs(caplog):
     environ = {f"{PREFIX}PORTT": "9000", f"{PREFIX}DEDUP": "off"}
     assert ProxySettings.from_env(environ) == ProxySettings()
     assert Settings.from_env(environ) == Settings()
-    told = {record.getMessage() for record in caplog.records}  # twice where logs were set up
+    told = {record.getMessage() for record in caplog.records}
     assert told == {
         "environment variable CONTEXTPILOT_PROXY_PORTT is no setting; did you mean CONTEXTPILOT_PROXY_PORT?",
         "environment variable CONTEXTPILOT_PROXY_DEDUP is no setting; did you mean CONTEXTPILOT_DEDUP?",
