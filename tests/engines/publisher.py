@@ -78,6 +78,7 @@ class Publisher:
                 socket.bind(address or "tcp://127.0.0.1:0")
                 return socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
             time.sleep(0.02)
+        self.context.destroy(0)  # nobody can stop what was never made
         raise TimeoutError(address)
 
     def stop(self):
