@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -63,6 +63,22 @@ def parsed(name: str, text: str, kind: Any, *, secret: bool = False) -> Any:  # 
         return msgspec.convert(plain, kind, strict=False)
     except msgspec.ValidationError:
         raise SettingsError(f"{name}: {'***' if secret else repr(text)} is {_other_than(kind)}") from None
+
+
+def check_tls(certificate: object, key: object, option_of: Callable[[str], str]) -> None:
+    """That a certificate and its key are given together.
+
+    Args:
+        certificate: its file; None: there is none.
+        key: its file.
+        option_of: what the command line calls a setting.
+
+    Raises:
+        SettingsError: one of them is missing.
+    """
+    if (certificate is None) != (key is None):
+        missing = "tls_key" if key is None else "tls_certificate"
+        raise SettingsError(f"{option_of(missing)} FILE is missing: TLS takes a certificate and its key")
 
 
 def check_all(settings: object, kinds: Mapping[str, Any], secrets: Collection[str] = ()) -> None:

@@ -20,18 +20,6 @@ from contextpilot_rag.service.settings import SECRETS, ServiceSettings, option_o
 from tests.service.harness import process
 
 
-@pytest.fixture(autouse=True)
-def logs_as_before():
-    """The command sets up the log of its process."""
-    loggers = logging.getLogger("contextpilot_rag"), logging.getLogger()
-    before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
-    yield
-    for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
-        logger.handlers[:] = handlers
-        logger.setLevel(level)
-        logger.propagate = propagate
-
-
 def parsed(*arguments):
     parser = argparse.ArgumentParser()
     add_arguments(parser)

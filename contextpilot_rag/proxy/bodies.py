@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import TracebackType
+from typing import Literal
 
-from ..service.body import ClientGoneError, Receive
+from ..service.body import ClientGoneError, Deadline, Receive
 from .problems import TooSlow
 
 
-class Patience:
-    """Ends what is awaited in its block when it takes too long.
-
-    `asyncio.timeout` is newer than Python 3.10, and `asyncio.wait_for` makes a task of each wait.
+class Patience(Deadline):
+    """Ends what is awaited in its block when it takes too long, with an error.
 
     Args:
         seconds: that it may take.
@@ -21,32 +19,12 @@ class Patience:
         TooSlow: it took longer.
     """
 
-    __slots__ = ("_passed", "_seconds", "_task", "_timer")
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._passed = False
-
-    def __enter__(self) -> Patience:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101  nothing is awaited outside of one
-        self._task = task
-        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._end)
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._timer.cancel()
-        if not self._passed or kind is not asyncio.CancelledError:
-            return
-        uncancel = getattr(self._task, "uncancel", None)  # newer than Python 3.10
-        if uncancel is None or uncancel() == 0:
-            raise TooSlow(f"nothing more of the body came in {self._seconds:g} seconds") from None
-
-    def _end(self) -> None:
-        self._passed = True
-        self._task.cancel()
+    ) -> Literal[False]:
+        if super().__exit__(kind, error, trace):
+            raise TooSlow(f"nothing more of the body came in {self.seconds:g} seconds") from None
+        return False
 
 
 async def piece(receive: Receive, seconds: float) -> tuple[bytes, bool]:

@@ -7,8 +7,7 @@ same bytes again.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,6 +21,7 @@ from ..prompt.prompt import AlignedPrompt
 from ..prompt.render import render_block, render_documents, render_user
 from ..settings import RequestOptions
 from ..types import Namespace, Rule
+from .apart import apart
 from .explicit import SYSTEM, Explicit, Given
 from .memory import Decision
 from .orders import Orders
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     P = ParamSpec("P")
 T = TypeVar("T")
-_APART = 256 * 2**10  # characters that are worked on in a thread, so that other requests need not wait
 _BESIDES = 1024  # characters that take as long as all that a block takes besides its text
 _HINT = "[same text as in "  # as one begins; where a text of somebody's has it, a backslash stands before it
 
@@ -92,23 +91,18 @@ async def replayed(request: Replaying, orders: Orders, remembered: Decision | No
     asked, explicit, pilot = request.asked, request.explicit, orders.pilot
     size = sum(len(text.text) for message in asked.messages for text in message.texts)
     size += sum(_BESIDES + len(block.text) for given in explicit.given.values() for block in given.blocks)
-    apart = asyncio.to_thread if size >= _APART else _here
-    prepared = await apart(_all_prepared, request, pilot)
+    prepared = await apart(size, _all_prepared, request, pilot)
     try:
         replay = _Replay(request, prepared, pilot)
-        opening = await apart(replay.begin)
+        opening = await apart(size, replay.begin)
         first = None
         if opening is not None:
             first = await told(opening.prompt, orders, remembered, new=opening.new)
-        done = await apart(replay.finish, first)
+        done = await apart(size, replay.finish, first)
     except Exception as error:  # noqa: BLE001  fails open: a client's blocks are never lost
         pilot.blocking.asker.failures.note(error)
         done = _plainly(asked, prepared)
     return replace(done, changes=(*done.changes, *explicit.removals))
-
-
-async def _here(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    return work(*args, **kwargs)
 
 
 def _all_prepared(request: Replaying, pilot: AsyncContextPilot) -> dict[int, AlignedPrompt]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from ..settings import RequestOptions
 from ..types import Namespace, Usage
 from ..waiting import AlignmentWindow
 from . import reading
+from .apart import apart
 from .attached import Attached
 from .cache_hints import changed
 from .explicit import FIELD, Explicit, explicit_of, is_explicit, opening_key
@@ -42,7 +42,6 @@ T = TypeVar("T")
 _QUOTED_FIELD = f'"{FIELD}"'.encode()
 _BYTES_PER_TOKEN = 4
 _OFF = "switched off by the request"
-_APART = 256 * 2**10  # bytes of a body that is worked on in a thread, so that others need not wait for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,20 +212,20 @@ class Rewriter:
 
     async def _known(self, call: Call, body: Mapping[str, Any], salting: list[Edit]) -> _Known | None:
         """A request by the chain of its messages; None: it has none that can be read."""
-        asked = await self._apart(call, reading.read, call.api, body)
+        asked = await apart(len(call.raw), reading.read, call.api, body)
         if asked is None:
             return None
         namespace = Namespace(tenant=call.tenant, model=asked.model, corpus=kept_apart(body, salting))
         within = (call.tenant, asked.model, namespace.corpus, call.api, self._labels(call), *sorted(self._lists(call)))
-        keys = await self._apart(call, lambda: chain("proxy v1", within, map(lasting, asked.messages)))
+        keys = await apart(len(call.raw), lambda: chain("proxy v1", within, map(lasting, asked.messages)))
         return _Known(call, asked, keys, namespace, self._engine(keys), salting)
 
     async def _found(self, known: _Known) -> Outcome:
         """A request whose blocks are those that its texts name."""
         call, asked = known.call, known.asked
         lists = self._lists(call)
-        found: Found = await self._apart(
-            call, lambda: reading.recognised(asked, lists, tool_results=self._settings.tool_results)
+        found: Found = await apart(
+            len(call.raw), lambda: reading.recognised(asked, lists, tool_results=self._settings.tool_results)
         )
         if found.nothing:
             return self._kept(known, "nothing was recognised")
@@ -239,7 +238,7 @@ class Rewriter:
         chosen = self._pilot.settings
         repeating = Repeating(chosen.dedup, chosen.normalise, chosen.max_text)
         write = lambda: written(asked, found, ordered, repeating, labels=self._labels(call), hint=chosen.order_hint)  # noqa: E731
-        done: Written = await self._apart(call, write)
+        done: Written = await apart(len(call.raw), write)
         told = call.cloud if self._settings.cache_hints == "auto" else ""
         changes = changed(asked, done, found.opening, ordered, told, chosen.salt_secret)
         try:
@@ -319,12 +318,6 @@ class Rewriter:
             return splice(call.raw, changes)
         except NotLocated as error:
             raise Unusable(f"the body is ambiguous: {error}") from None
-
-    async def _apart(self, call: Call, work: Callable[..., T], *args: Any) -> T:  # noqa: ANN401
-        """The result of some work; of a large body, in a thread."""
-        if len(call.raw) < _APART:
-            return work(*args)
-        return await asyncio.to_thread(work, *args)
 
 
 def _as_given(explicit: Explicit) -> Explicit:

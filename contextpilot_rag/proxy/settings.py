@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Meta
 
-from ..checking import check_all, check_known, of_variables
+from ..checking import check_all, check_known, check_tls, of_variables
 from ..engines.engine import Engine
 from ..errors import SettingsError
 from ..settings import PROXY_PREFIX, Settings, name_of
@@ -129,9 +129,7 @@ class ProxySettings:
             upstreams_of(self.upstreams)
         except SettingsError as error:
             raise SettingsError(f"{option_of('upstreams')}: {error}") from None
-        if (self.tls_certificate is None) != (self.tls_key is None):
-            missing = "tls_key" if self.tls_key is None else "tls_certificate"
-            raise SettingsError(f"{option_of(missing)} FILE is missing: TLS takes a certificate and its key")
+        check_tls(self.tls_certificate, self.tls_key, option_of)
         self._check_tenants()
 
     def __repr__(self) -> str:

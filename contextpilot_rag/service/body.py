@@ -35,7 +35,7 @@ async def read(receive: Receive, length: int | None, most: int, seconds: float) 
     if length is not None and length > most:
         raise TooLarge(f"a body of {length} bytes; at most {most} are taken")
     body = bytearray()
-    with _Deadline(seconds) as deadline:
+    with Deadline(seconds) as deadline:
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -80,7 +80,7 @@ async def while_there(receive: Receive, work: Awaitable[Result]) -> Result:
 
 async def linger(receive: Receive, most: int, seconds: float) -> None:
     """Read and drop the rest of a body: a client that is still sending would not hear why it is refused."""
-    with _Deadline(seconds):
+    with Deadline(seconds):
         while most > 0:
             message = await receive()
             most -= len(message.get("body", b""))
@@ -88,21 +88,21 @@ async def linger(receive: Receive, most: int, seconds: float) -> None:
                 return
 
 
-class _Deadline:
+class Deadline:
     """Ends what is awaited in its block when time is up, and the block with it; `passed` tells.
 
     `asyncio.timeout` is newer than Python 3.10, and `asyncio.wait_for` makes a task of each wait.
     """
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
         self.passed = False
 
-    def __enter__(self) -> _Deadline:
+    def __enter__(self) -> Deadline:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  nothing is awaited outside of one
         self._task = task
-        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._end)
+        self._timer = asyncio.get_running_loop().call_later(self.seconds, self._end)
         return self
 
     def __exit__(

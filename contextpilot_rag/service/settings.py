@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Meta
 
-from ..checking import check_all, check_known, of_variables
+from ..checking import check_all, check_known, check_tls, of_variables
 from ..engines.engine import engines_of
 from ..errors import SettingsError
 from ..settings import SERVICE_PREFIX
@@ -123,9 +123,7 @@ class ServiceSettings:
             engines_of(self.engines)
         except SettingsError as error:
             raise SettingsError(f"{option_of('engines')}: {error}") from None
-        if (self.tls_certificate is None) != (self.tls_key is None):
-            missing = "tls_key" if self.tls_key is None else "tls_certificate"
-            raise SettingsError(f"{option_of(missing)} FILE is missing: TLS takes a certificate and its key")
+        check_tls(self.tls_certificate, self.tls_key, option_of)
 
     def __repr__(self) -> str:
         shown = ((field.name, getattr(self, field.name)) for field in fields(self))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from contextpilot_rag import AsyncContextPilot
 from contextpilot_rag.proxy.rewriter import Rewriter
+from contextpilot_rag.proxy.rewriting import Call, Cloud, Outcome
 from contextpilot_rag.proxy.settings import ProxySettings
 from contextpilot_rag.testing import FakeEngine
 
@@ -69,3 +70,22 @@ def timeless(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: timeless(one) for name, one in value.items() if name not in ("created", "created_at")}
     return timeless(value.to_dict()) if hasattr(value, "to_dict") else value
+
+
+class OfACloud(Rewriter):
+    """Takes its upstream for a cloud's own."""
+
+    cloud: Cloud = ""
+
+    async def rewrite(self, call: Call) -> Outcome:
+        return await super().rewrite(replace(call, cloud=self.cloud))
+
+
+@contextmanager
+def in_the_place_of(cloud: Cloud) -> Iterator[tuple[FakeEngine, Proxy]]:
+    """An engine in a cloud's place, which shows what would get there, and the proxy before it."""
+    with FakeEngine() as engine:
+        rewriting = OfACloud(AsyncContextPilot(), ProxySettings(upstreams=engine.base_url))
+        rewriting.cloud = cloud
+        with proxying(engine.base_url, rewriting=rewriting) as proxy:
+            yield engine, proxy

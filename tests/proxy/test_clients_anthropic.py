@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import anthropic
 import pytest
 
-from contextpilot_rag import AsyncContextPilot
-from contextpilot_rag.proxy.rewriter import Rewriter
-from contextpilot_rag.proxy.settings import ProxySettings
 from contextpilot_rag.testing import FakeEngine
 
-from .clients import FILE, FIRST, SECOND, SYSTEM, documents, pair, timeless
+from .clients import FILE, FIRST, SECOND, SYSTEM, documents, in_the_place_of, pair, timeless
 from .harness import proxying
 
 TOOLS = [
@@ -117,23 +113,14 @@ async def test_async_whole_and_in_a_stream():
         assert final.usage.cache_read_input_tokens == them.behind.requests[-1].cached_tokens > 1000
 
 
-class OfTheCloud(Rewriter):
-    """Takes its upstream for Anthropic's own."""
-
-    async def rewrite(self, call):
-        return await super().rewrite(replace(call, cloud="anthropic"))
-
-
 @pytest.fixture
 def cloud():
-    """An engine in the cloud's place, which shows what would get there, and a client."""
-    with FakeEngine() as engine:
-        rewriting = OfTheCloud(AsyncContextPilot(), ProxySettings(upstreams=engine.base_url))
-        with (
-            proxying(engine.base_url, rewriting=rewriting) as proxy,
-            anthropic.Anthropic(base_url=proxy.address, api_key="none", max_retries=0) as client,
-        ):
-            yield engine, client
+    """An engine in the cloud's place, and a client."""
+    with (
+        in_the_place_of("anthropic") as (engine, proxy),
+        anthropic.Anthropic(base_url=proxy.address, api_key="none", max_retries=0) as client,
+    ):
+        yield engine, client
 
 
 def following(body, **more):

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import openai
 import pytest
 
-from contextpilot_rag import AsyncContextPilot
-from contextpilot_rag.proxy.rewriter import Rewriter
-from contextpilot_rag.proxy.settings import ProxySettings
-from contextpilot_rag.testing import FakeEngine
-
-from .clients import FILE, FIRST, SECOND, SYSTEM, documents, pair, timeless
-from .harness import proxying
+from .clients import FILE, FIRST, SECOND, SYSTEM, documents, in_the_place_of, pair, timeless
 
 PLAIN = [{"role": "user", "content": "Where do slices start?"}]
 TOOLS = [
@@ -205,23 +198,14 @@ async def test_many_at_once_whole_and_in_streams():
         assert questions == {f"{number}?" for number in range(30)}
 
 
-class OfTheCloud(Rewriter):
-    """Takes its upstream for OpenAI's own."""
-
-    async def rewrite(self, call):
-        return await super().rewrite(replace(call, cloud="openai"))
-
-
 @pytest.fixture
 def cloud():
-    """An engine in the cloud's place, which shows what would get there, and a client."""
-    with FakeEngine() as engine:
-        rewriting = OfTheCloud(AsyncContextPilot(), ProxySettings(upstreams=engine.base_url))
-        with (
-            proxying(engine.base_url, rewriting=rewriting) as proxy,
-            openai.OpenAI(base_url=f"{proxy.address}/v1", api_key="none", max_retries=0) as client,
-        ):
-            yield engine, client
+    """An engine in the cloud's place, and a client."""
+    with (
+        in_the_place_of("openai") as (engine, proxy),
+        openai.OpenAI(base_url=f"{proxy.address}/v1", api_key="none", max_retries=0) as client,
+    ):
+        yield engine, client
 
 
 def test_the_cloud_is_given_a_key_for_requests_that_begin_alike(cloud):

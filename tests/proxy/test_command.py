@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import socket
 from dataclasses import fields
 from email.utils import parsedate_to_datetime
@@ -24,18 +23,6 @@ from .running import living, process
 
 ENGINE = "http://127.0.0.1:9"
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Where do slices start?"}]}
-
-
-@pytest.fixture(autouse=True)
-def logs_as_before():
-    """The command sets up the log of its process."""
-    loggers = logging.getLogger("contextpilot_rag"), logging.getLogger()
-    before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
-    yield
-    for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
-        logger.handlers[:] = handlers
-        logger.setLevel(level)
-        logger.propagate = propagate
 
 
 def options(*arguments):

@@ -7,13 +7,7 @@ from hypothesis import strategies as st
 
 from contextpilot_rag.proxy.memory import Decision, Memory
 
-
-class Clock:
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
+from .explicitly import Clock
 
 
 def test_the_one_used_longest_ago_goes():

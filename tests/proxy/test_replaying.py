@@ -159,7 +159,7 @@ def test_a_result_that_is_too_long_passes_and_the_rest_is_as_ever():
 def test_a_large_request_is_worked_on_elsewhere_and_becomes_the_same(monkeypatch):
     messages = [SYSTEM, user("q", SLICES, STEPS), answer(), user("r", SETS, SLICES)]
     sent = Proxied().send({"messages": messages})
-    monkeypatch.setattr(replaying, "_APART", 0)
+    monkeypatch.setattr("contextpilot_rag.proxy.apart._LARGE", 0)
     assert Proxied().send({"messages": messages}) == sent
 
 

@@ -17,17 +17,6 @@ from contextpilot_rag.service.keyfile import new_key
 OURS = logging.getLogger("contextpilot_rag")
 
 
-@pytest.fixture(autouse=True)
-def as_before():
-    loggers = OURS, logging.getLogger()
-    before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
-    yield
-    for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
-        logger.handlers[:] = handlers
-        logger.setLevel(level)
-        logger.propagate = propagate
-
-
 @pytest.fixture
 def stream():
     return io.StringIO()
