@@ -1,0 +1,17 @@
+"""A log server for a test that needs no more than one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .log_server import LogServer
+
+
+@pytest.fixture
+def log_server(tmp_path: Path) -> Iterator[LogServer]:
+    """One that is empty, and for this test alone."""
+    with LogServer(tmp_path) as server:
+        yield server
