@@ -13,7 +13,8 @@ ContextPilotError
 ├── MissingPackage(ImportError)    an optional package is not installed; the message says which
 ├── IndexFailed                   the context index broke; only raised with ``on_error="raise"``
 │   ├── IndexUnreachable          a service that is the index does not answer, or is left alone for a while
-│   └── IndexRefused              it answered with an error status
+│   ├── IndexRefused              it answered with an error status
+│   └── LogUnavailable            the log that replicas converge by does not answer, refuses, or is full
 └── EngineError                   the engine did not do its part
     ├── EngineUnreachable         nothing answers at its address
     ├── EngineRefused             it answered with an error status
@@ -97,6 +98,10 @@ class IndexRefused(IndexFailed):
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after
+
+
+class LogUnavailable(IndexFailed):
+    """The log that replicas converge by does not answer, refuses, or is full. Each replica goes on alone."""
 
 
 class EngineError(ContextPilotError):

@@ -16,13 +16,13 @@ MODULES = sorted(ROOT.rglob("*.py"))
 # From DESIGN's map: who may import whom. A room imports only what stands to its left.
 FLOORS = (
     "errors forking failing types batch _version checking settings identity tokens dedup intake index prompt expand "
-    "conversation remote engines retrieval waiting deciding asking choosing run_options results sending learning pilot "
+    "conversation remote replicas engines retrieval waiting deciding asking choosing run_options results sending learning pilot "
     "async_pilot adapter "
     "trace replay service proxy"
 ).split()
 HEAVY = tuple(
     "openai scipy faiss rank_bm25 matplotlib rich starlette uvicorn pydantic tqdm tenacity httpcore jinja2 "
-    "prometheus_client opentelemetry zmq".split()
+    "prometheus_client opentelemetry zmq redis ray".split()
 )
 
 

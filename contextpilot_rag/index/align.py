@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..types import Alignment, BlockRef, OrderBudget, Request, Rule
+from .believed import Believed, Prefix
 from .fixed import fixed_order
 from .placement import PlacementRule, fit, remaining
 from .shadow import Tail
-from .tree import Prefix, PrefixTree
 
 
-def align(request: Request, tree: PrefixTree, tail: Tail | None = None, least: int = 0) -> Alignment:
+def align(request: Request, tree: Believed, tail: Tail | None = None, least: int = 0) -> Alignment:
     """Choose the order of a request's blocks. Looks at the tree and the tail and does not change them.
 
     The set of blocks never changes: the order is a permutation of the request's blocks. Whatever the budget forbids, or
@@ -81,7 +81,7 @@ def align(request: Request, tree: PrefixTree, tail: Tail | None = None, least: i
     return Alignment(request, order, len(prefix.ranks), prefix.tokens, kept_tokens, rule)
 
 
-def _cached(tree: PrefixTree, sequence: Sequence[BlockRef], least: int) -> tuple[int, int]:
+def _cached(tree: Believed, sequence: Sequence[BlockRef], least: int) -> tuple[int, int]:
     blocks, tokens = tree.cached_tokens(sequence)
     return (blocks, tokens) if tokens >= least else (0, 0)
 

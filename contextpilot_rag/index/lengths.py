@@ -52,6 +52,19 @@ class Lengths:
         self._prompts: deque[tuple[int, int]] = deque(maxlen=LATEST)  # blocks' tokens as counted here, and the prompt's
         self._measure = 0  # what all that was ever reported as cached is a multiple of
 
+    def standing(self) -> tuple[list[int], list[int], list[int], list[tuple[int, int]], int]:
+        """All of it as plain data."""
+        return list(self._heads), list(self._leads), list(self._beside), list(self._prompts), self._measure
+
+    def resume(
+        self, heads: list[int], leads: list[int], beside: list[int], prompts: list[tuple[int, int]], measure: int
+    ) -> None:
+        """Go on from there."""
+        for mine, theirs in ((self._heads, heads), (self._leads, leads), (self._beside, beside)):
+            mine.extend(theirs)
+        self._prompts.extend(prompts)
+        self._measure = measure
+
     def prompt(self, tokens: int, prompt_tokens: int, completion_tokens: int) -> None:
         """An answer was reported.
 

@@ -36,6 +36,14 @@ class Limit:
         self._tried = 0.0
         self._now: float | None = None
 
+    def standing(self) -> tuple[float, float | None]:
+        """All of it as plain data."""
+        return self._tried, self._now
+
+    def resume(self, tried: float, now: float | None) -> None:
+        """Go on from there."""
+        self._tried, self._now = tried, now
+
     def tokens(self, outcomes: Outcomes, prompt: int) -> int | None:
         """The limit now; None: outcomes tell of none.
 

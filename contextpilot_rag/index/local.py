@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -13,6 +13,7 @@ from ..errors import SettingsError
 from ..forking import after_fork, was_held
 from ..types import Alignment, BlockRef, IndexStats, Namespace, Request, Usage
 from .align import align, placement_rule
+from .counts import Counts
 from .history import HISTORY_REQUESTS
 from .lengths import plain
 from .reports import Terms
@@ -114,23 +115,17 @@ class LocalIndex:
         self._shares: OrderedDict[Namespace, Share] = OrderedDict()
         self._blocks = 0  # entries of all of them, as counted last
         self._lock = threading.Lock()  # for the map above and the counts; never held while a tree is searched
-        self._rules: Counter[str] = Counter()
-        self._counts: Counter[str] = Counter()
+        self._counts = Counts()
         after_fork(self, LocalIndex._renew)
 
     def align(self, request: Request) -> Alignment:
         """Choose an order for the request and take it as sent."""
         share = self._share(request.namespace)
-        limits, now = self._limits, self._now()
-        least = limits.terms.kv_block_tokens or 0
         with share.lock:
-            share.expire(now)
+            share.expire(self._now())
+            alignment = self._decide(request, share)
             if request.budget.order == "throughput":
-                tail = share.tail = share.tail or limits.new_tail()
-                alignment = align(request, share.tree, tail, least)
-                tail.learn(request.blocks, placement_rule(request.budget))
-            else:
-                alignment = align(request, share.tree, least=least)
+                self._learn(request, share)
             return self._take(alignment, share)
 
     def predict(self, request: Request) -> int:
@@ -142,7 +137,7 @@ class LocalIndex:
         now, least = self._now(), self._limits.terms.kv_block_tokens or 0
         with share.lock:
             share.expire(now)
-            return align(request, share.tree, least=least).predicted_cached_tokens
+            return align(request, share.believed, least=least).predicted_cached_tokens
 
     def sent(self, alignment: Alignment) -> None:
         """Take a request as sent in an order that was not chosen here."""
@@ -172,18 +167,7 @@ class LocalIndex:
             with share.lock:
                 pruned = share.answered(alignment, usage, self._limits, self._now())
                 self._resized(share)
-        with self._lock:
-            self._counts["observed"] += 1
-            self._counts["reported_prompt"] += usage.prompt_tokens or 0
-            if usage.cached_tokens is None:
-                self._counts["not_reported"] += 1
-            else:
-                self._counts["reported_cached"] += usage.cached_tokens
-                if expected is not None:  # an estimate of the blocks alone says nothing of the whole prompt
-                    self._counts["expected"] += expected
-                    self._counts["reported_of_expected"] += usage.cached_tokens
-            self._counts["cold"] += pruned is not None
-            self._counts["pruned"] += pruned or 0
+        self._counts.observed(usage, expected, pruned)
 
     def answered(self, alignment: Alignment) -> None:
         """A request was answered, and nothing was reported. Its prompt is cached; nothing is counted."""
@@ -247,27 +231,8 @@ class LocalIndex:
     def stats(self) -> IndexStats:
         """Counts since the index was made, and the size of its trees."""
         with self._lock:
-            counts, rules = self._counts.copy(), dict(self._rules)
             trees = [share.tree for share in self._shares.values()]
-        return IndexStats(
-            requests=sum(rules.values()),
-            changed=counts["changed"],
-            block_tokens=counts["block_tokens"],
-            predicted_cached_tokens=counts["predicted"],
-            retrieved_cached_tokens=counts["retrieved"],
-            observed=counts["observed"],
-            reported_prompt_tokens=counts["reported_prompt"],
-            reported_cached_tokens=counts["reported_cached"],
-            cached_not_reported=counts["not_reported"],
-            namespaces=len(trees),
-            tree_blocks=sum(tree.blocks for tree in trees),
-            tree_tokens=sum(tree.tokens for tree in trees),
-            rules=rules,
-            predicted_of_reported=counts["expected"],
-            cold_prefixes=counts["cold"],
-            pruned_blocks=counts["pruned"],
-            reported_of_expected=counts["reported_of_expected"],
-        )
+        return self._counts.stats(trees)
 
     def namespaces(self, most: int | None = None) -> dict[Namespace, Size]:
         """The namespaces that are known, used last first, and how large their trees are; at most so many."""
@@ -322,6 +287,7 @@ class LocalIndex:
         The engine's cache is as it was, so a little of it is not found at first.
         """
         self._lock = threading.Lock()
+        self._counts.renew()
         self._shares = OrderedDict(dict.items(self._shares))  # which may have been in the middle of a change, too
         for namespace, share in list(self._shares.items()):
             if was_held(share.lock):
@@ -354,15 +320,23 @@ class LocalIndex:
                 if left:
                     pause.wait(0.0001)  # else this thread would have the lock again before any other is awake
 
+    def _decide(self, request: Request, share: Share) -> Alignment:
+        """The order of a request, with nothing taken as sent yet. The share's lock is held."""
+        limits = self._limits
+        least = limits.terms.kv_block_tokens or 0
+        if request.budget.order == "throughput":
+            share.tail = share.tail or limits.new_tail()
+        return align(request, share.believed, share.tail, least)
+
+    def _learn(self, request: Request, share: Share) -> None:
+        """Let the tails take a request into account. The share's lock is held."""
+        tail = share.tail = share.tail or self._limits.new_tail()
+        tail.learn(request.blocks, placement_rule(request.budget))
+
     def _take(self, alignment: Alignment, share: Share) -> Alignment:
         """Take a request as sent, count it, and make room. The share's lock is held."""
         alignment = share.sent(alignment, self._limits, self._now())
-        with self._lock:
-            self._rules[alignment.rule.value] += 1
-            self._counts["changed"] += alignment.changed
-            self._counts["block_tokens"] += alignment.request.tokens
-            self._counts["predicted"] += alignment.predicted_cached_tokens
-            self._counts["retrieved"] += alignment.retrieved_cached_tokens
+        self._counts.aligned(alignment)
         self._resized(share)
         return alignment
 

@@ -53,6 +53,15 @@ class Outcomes:
         """How many there are."""
         return len(self._latest)
 
+    def standing(self) -> tuple[list[tuple[int, bool]], int, int]:
+        """All of it as plain data."""
+        return list(self._latest), self._since_hit, self._row
+
+    def resume(self, latest: list[tuple[int, bool]], since_hit: int, row: int) -> None:
+        """Go on from there."""
+        self._latest.extend(latest)
+        self._since_hit, self._row = since_hit, row
+
     def add(self, distance: int, *, hit: bool) -> None:
         """Take an outcome into account. After a row of misses that chance does not explain, what was before is void."""
         self._latest.append((distance, hit))

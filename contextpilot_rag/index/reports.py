@@ -13,6 +13,9 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from ..types import Alignment, Belief, BlockRef, Usage
 from .lengths import KV_BLOCK_TOKENS, Lengths
@@ -61,17 +64,37 @@ class Verdict:
     cold: int | None = None
 
 
+class ReportsPart(Struct, array_like=True, forbid_unknown_fields=True):
+    """What reports have taught, as plain data: `Lengths`, `Outcomes` and `Limit`."""
+
+    tree: Annotated[int, Meta(ge=0)]
+    heads: list[int]
+    leads: list[int]
+    beside: list[int]
+    prompts: list[tuple[int, int]]
+    measure: int
+    outcomes: list[tuple[int, bool]]
+    since_hit: int
+    row: int
+    tried: float
+    now: float | None
+
+
 class Reports:
     """What the reports of one namespace have taught so far. Not thread-safe: its owner holds a lock."""
 
-    __slots__ = ("_limit", "_name", "_outcomes", "_unanswered", "lengths")
+    __slots__ = ("_limit", "_outcomes", "_unanswered", "lengths", "name")
 
     def __init__(self) -> None:
-        self._name = secrets.randbits(62)  # no other tree's, whichever process it is in
+        self.name = secrets.randbits(62)  # no other tree's, whichever process it is in, unless both follow one log
         self.lengths = Lengths()
         self._outcomes = Outcomes()
         self._limit = Limit()
         self._unanswered: OrderedDict[int, None] = OrderedDict()
+
+    def rename(self) -> None:
+        """Have a name that no other tree has: beliefs that were noted elsewhere say nothing here, from now on."""
+        self.name = secrets.randbits(62)
 
     def capacity(self, terms: Terms) -> int | None:
         """What the tree may hold, and what stands beside it; None: no limit is known."""
@@ -106,7 +129,7 @@ class Reports:
         waiting[tree.clock] = None
         if len(waiting) > UNANSWERED:
             waiting.popitem(last=False)
-        return Belief(tree.clock, noted[-1][1] if noted else None, noted, self._name)
+        return Belief(tree.clock, noted[-1][1] if noted else None, noted, self.name)
 
     def answered(self, alignment: Alignment, usage: Usage, tree: PrefixTree, terms: Terms) -> int | None:
         """Learn from a report, and prune what turned out cold.
@@ -115,7 +138,7 @@ class Reports:
             How many entries were forgotten; None: nothing was found cold.
         """
         belief, tokens = alignment.belief, alignment.request.tokens
-        if belief is None or belief.tree != self._name:
+        if belief is None or belief.tree != self.name:
             return None
         self._unanswered.pop(belief.at, None)
         lengths = self.lengths
@@ -154,7 +177,7 @@ class Reports:
             How many entries were forgotten.
         """
         belief, start = alignment.belief, 0
-        if belief is None or belief.tree != self._name:
+        if belief is None or belief.tree != self.name:
             return 0
         self._unanswered.pop(belief.at, None)
         path = [alignment.request.blocks[rank] for rank in alignment.order]
@@ -164,6 +187,18 @@ class Reports:
                 return tree.prune([block.key for block in path[: place + 1]])
             start = end
         return 0
+
+    def standing(self) -> ReportsPart:
+        """All of it, but for which requests are not answered yet."""
+        lengths, outcomes, limit = self.lengths.standing(), self._outcomes.standing(), self._limit.standing()
+        return ReportsPart(self.name, *lengths, *outcomes, *limit)
+
+    def resume(self, part: ReportsPart) -> None:
+        """Go on from there."""
+        self.name = part.tree
+        self.lengths.resume(part.heads, part.leads, part.beside, part.prompts, part.measure)
+        self._outcomes.resume(part.outcomes, part.since_hit, part.row)
+        self._limit.resume(part.tried, part.now)
 
     def _judge(
         self, alignment: Alignment, uses: Sequence[tuple[int, int | None]], usage: Usage, terms: Terms

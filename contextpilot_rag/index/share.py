@@ -10,10 +10,22 @@ from typing import TypeVar
 from ..errors import StateError
 from ..types import Alignment, Namespace, Usage
 from .ages import Ages
+from .ahead import Ahead
+from .believed import Believed, Both
 from .history import HISTORY_REQUESTS, History
 from .reports import Reports, Terms
 from .shadow import PACE, SHADOW_BLOCKS, AdaptiveTail, FixedTail, Standing, Tail
-from .state import HistoryPart, NamespacePart, StatePart, TreePart, dump_history, dump_tree, load_history, load_tree
+from .state import (
+    HistoryPart,
+    NamespacePart,
+    StatePart,
+    TreePart,
+    UsesPart,
+    dump_history,
+    dump_tree,
+    load_history,
+    load_tree,
+)
 from .tail import CANDIDATES, CANDIDATES_OF_SMALL_CACHES, POLICIES
 from .tree import PrefixTree
 
@@ -81,6 +93,8 @@ class Share:
         dropped: the index does not have it any more.
         reports: what usage reports have taught.
         ages: what is too old, where there is a time to live.
+        origin: the record that the tree began with, where it follows a log; empty: none came yet.
+        ahead: what was sent from here and is not in the tree yet, where the tree follows a log.
         lock: is held by whoever works on the tree or the tail.
     """
 
@@ -90,12 +104,20 @@ class Share:
     dropped: bool = False
     reports: Reports = field(default_factory=Reports)
     ages: Ages | None = None
+    origin: str = ""
+    ahead: Ahead | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def entries(self) -> int:
-        """Of the tree and the tails."""
-        return self.tree.blocks + (self.tail.entries if self.tail else 0)
+        """Of the trees and the tails."""
+        own = self.tree.blocks if self.ahead is None else self.tree.blocks + self.ahead.tree.blocks
+        return own + (self.tail.entries if self.tail else 0)
+
+    @property
+    def believed(self) -> Believed:
+        """What orders are chosen by."""
+        return self.tree if self.ahead is None else Both(self.tree, self.ahead.tree)
 
     def expire(self, now: float) -> None:
         """Forget what is too old."""
@@ -133,6 +155,13 @@ class Share:
             self.resize(limits)
         return pruned
 
+    def resume(self, uses: UsesPart, limits: Limits) -> None:
+        """Be the very same as another, whose nodes are here."""
+        self.tree.resume(uses.times, uses.clock, uses.gone, uses.beside)
+        self.origin = uses.origin
+        self.reports.resume(uses.reports)
+        self.tree.capacity_tokens = self.reports.capacity(limits.terms)
+
     def resize(self, limits: Limits) -> None:
         """Have the capacity that is known or learnt now; tails imagine the one that was given."""
         if self.tail is not None:
@@ -155,10 +184,22 @@ class Size:
     tokens: int
 
 
-def dump_share(namespace: Namespace, share: Share) -> Iterator[StatePart]:
-    """A share in parts; it may be used between any two of them, and is locked only while one is made."""
+def dump_share(namespace: Namespace, share: Share, *, exact: bool = False) -> Iterator[StatePart]:
+    """A share in parts; it may be used between any two of them, and is locked only while one is made.
+
+    Args:
+        namespace: whose it is.
+        share: of it.
+        exact: so that it can be the very same elsewhere, with all that reports have taught; if it is not changed
+            between two parts.
+    """
+    times: list[int] = []
     yield NamespacePart(namespace.tenant, namespace.model, namespace.corpus, namespace.head)
-    yield from locked(share, dump_tree(share.tree))
+    yield from locked(share, dump_tree(share.tree, times))
+    if exact:
+        with share.lock:
+            uses = UsesPart(times, *share.tree.standing, share.origin, share.reports.standing())
+        yield uses
     tail = share.tail
     if tail is None:
         return
@@ -184,20 +225,22 @@ def load_shares(parts: Iterable[StatePart], limits: Limits) -> list[tuple[Namesp
     Raises:
         StateError: the parts tell of none.
     """
-    groups: list[tuple[NamespacePart, list[TreePart], list[HistoryPart], list[Standing]]] = []
+    groups: list[tuple[NamespacePart, list[TreePart], list[HistoryPart], list[Standing], list[UsesPart]]] = []
     for part in parts:
         if isinstance(part, NamespacePart):
-            groups.append((part, [], [], []))
+            groups.append((part, [], [], [], []))
         elif not groups:
             raise StateError("a saved state begins with no namespace")
         elif isinstance(part, TreePart):
             groups[-1][1].append(part)
         elif isinstance(part, HistoryPart):
             groups[-1][2].append(part)
-        else:
+        elif isinstance(part, Standing):
             groups[-1][3].append(part)
+        else:
+            groups[-1][4].append(part)
     shares = []
-    for head, trees, histories, standings in groups:
+    for head, trees, histories, standings, exact in groups:
         tail = None
         if histories:
             tail = limits.new_tail()
@@ -206,5 +249,7 @@ def load_shares(parts: Iterable[StatePart], limits: Limits) -> list[tuple[Namesp
                 tail.resume(standing)
         tree = load_tree(trees, limits.terms.capacity_tokens, limits.tree_blocks(tail.entries if tail else 0))
         share = limits.share_of(tree, tail)
+        for uses in exact:
+            share.resume(uses, limits)
         shares.append((Namespace(head.tenant, head.model, head.corpus, head.head), share))
     return shares

@@ -19,6 +19,7 @@ from ..errors import StateError
 from ..types import short
 from .history import History
 from .node import Node
+from .reports import ReportsPart
 from .shadow import Standing
 from .tree import PrefixTree
 
@@ -67,13 +68,37 @@ class HistoryPart(Struct, array_like=True, forbid_unknown_fields=True, tag="hist
     requests: list[list[Place]]
 
 
-StatePart = NamespacePart | TreePart | HistoryPart | Standing
+class UsesPart(Struct, array_like=True, forbid_unknown_fields=True, tag="uses"):
+    """What makes a tree the very same, and not only one with the same paths; where all who follow a log have to agree.
+
+    Args:
+        times: of each node, in the order of its tree's parts.
+        clock: the tree's count of uses.
+        gone: until which count all is to be dropped.
+        beside: (when, tokens) of what is no block.
+        origin: the record that the tree began with.
+        reports: what reports have taught.
+    """
+
+    times: list[Place]
+    clock: Place
+    gone: Place
+    beside: list[tuple[Place, Place]]
+    origin: str
+    reports: ReportsPart
 
 
-def dump_tree(tree: PrefixTree) -> Iterator[TreePart]:
+StatePart = NamespacePart | TreePart | HistoryPart | Standing | UsesPart
+
+
+def dump_tree(tree: PrefixTree, times: list[int] | None = None) -> Iterator[TreePart]:
     """A tree in parts, some of them empty. It may be changed between two of them.
 
     The first so many of them tell of a tree, too: of what was used last.
+
+    Args:
+        tree: whose nodes are written.
+        times: is given the count of uses of each.
 
     Raises:
         StateError: a block's key is neither bytes nor a text nor a number of 64 bits.
@@ -99,6 +124,8 @@ def dump_tree(tree: PrefixTree) -> Iterator[TreePart]:
             part.parents.append(place_of[id(new.parent)])
             part.lengths.append(len(new.blocks))
             place_of[id(new)] = len(kept)
+            if times is not None:
+                times.append(new.used_at)
             kept.append(new)
             part.entries += map(table.place, new.blocks, new.weights, repeat(part))
         if len(part.entries) >= _PART:

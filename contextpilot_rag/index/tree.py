@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 from ..types import BlockRef
+from .believed import Prefix
 from .node import Node
 from .placement import PlacementRule
 from .search import heaviest, heaviest_within
@@ -26,19 +26,6 @@ from .search import heaviest, heaviest_within
 MAX_VISITED = 10_000
 _MOST_WALKED = 500
 _SPANS = 512  # what stands beside the nodes is told apart in so many spans of time, or a few times as many
-
-
-@dataclass(frozen=True, slots=True)
-class Prefix:
-    """A cached prefix that a request can use.
-
-    Args:
-        ranks: positions of its blocks in the request, in cached order.
-        tokens: their tokens, by the request's own counts.
-    """
-
-    ranks: tuple[int, ...] = ()
-    tokens: int = 0
 
 
 class PrefixTree:
@@ -291,6 +278,18 @@ class PrefixTree:
         self.blocks = sum([len(node.blocks) for node in nodes])
         self._clock += 1  # none of them is in use just now
         self._evict()
+
+    def resume(self, times: Sequence[int], clock: int, gone: int, beside: Sequence[tuple[int, int]]) -> None:
+        """Have the times of another tree with the same nodes, or more, used last first, and its `standing`."""
+        for node, time in zip(reversed(self._by_use), times, strict=False):
+            node.used_at = time
+        self._clock, self._gone, self._beside = clock, gone, deque(beside)
+        self.beside = sum(tokens for _, tokens in beside)
+
+    @property
+    def standing(self) -> tuple[int, int, list[tuple[int, int]]]:
+        """The count of uses, that until which all is to be dropped, and (when, tokens) of what is no block."""
+        return self._clock, self._gone, list(self._beside)
 
     def dismantle(self, most: int) -> bool:
         """Free up to so many nodes of a tree that nobody asks any more; False: all are freed."""

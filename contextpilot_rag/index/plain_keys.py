@@ -1,0 +1,67 @@
+"""Plain keys: blocks' keys as data that means the same in every process."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable
+from dataclasses import replace
+
+from ..errors import InputError
+from ..types import BlockRef, Request, short
+
+_LONGEST = 64  # bytes, or characters; longer keys go by their hash
+
+
+def plain_key(key: Hashable) -> bytes | str | int:
+    """A key as bytes, a text or a 64-bit number: equal for equal keys, and different for different ones.
+
+    Raises:
+        InputError: a key of another type.
+
+    >>> plain_key("doc-7"), plain_key(7), len(plain_key(10**30))
+    ('doc-7', 7, 32)
+    """
+    kind = type(key)
+    if kind is bytes and len(key) <= _LONGEST:  # type: ignore[arg-type]
+        return key  # type: ignore[return-value]
+    if isinstance(key, int):
+        number = int(key)
+        if -(2**63) <= number < 2**63:
+            return number
+        return _hash(b"int", number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True))
+    if isinstance(key, str):
+        text = str.__str__(key)
+        if len(text) <= _LONGEST and (text.isascii() or _is_text(text)):
+            return text
+        return _hash(b"str", text.encode("utf-8", "surrogatepass"))
+    if isinstance(key, bytes):
+        return _hash(b"bytes", bytes(key)) if len(key) > _LONGEST else bytes(key)
+    raise InputError(
+        f"a block's key must be bytes, str or int for an index that is shared, not {type(key).__name__} {short(key)}"
+    )
+
+
+def plain_request(request: Request) -> Request:
+    """The same request with plain keys; the very same where they are.
+
+    Raises:
+        InputError: a key that cannot be.
+    """
+    plain = [plain_key(block.key) for block in request.blocks]
+    if all(key is block.key for key, block in zip(plain, request.blocks, strict=True)):
+        return request
+    blocks = tuple([BlockRef(key, block.tokens) for key, block in zip(plain, request.blocks, strict=True)])
+    return replace(request, blocks=blocks)
+
+
+def _hash(kind: bytes, value: bytes) -> bytes:
+    return hashlib.blake2b(value, digest_size=32, person=b"ctxpilot" + kind).digest()
+
+
+def _is_text(text: str) -> bool:
+    """Whether it can be written at all: a lone surrogate, from a badly decoded file, cannot."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Replicas: indexes in several processes, which converge by a log in Valkey or Redis."""
