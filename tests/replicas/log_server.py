@@ -44,6 +44,10 @@ class User:
         return " ".join(("user", self.name, "on", f">{self.password}", *self.rules))
 
 
+# Tests' own eyes where the default user is off; the same at all servers, for a cluster's client knows one.
+LOOKER = User("looker", secrets.token_hex(8), ("~*", "&*", "+@all"))
+
+
 class LogServer:
     """A Valkey or Redis server on a free port of this machine, running when the constructor returns.
 
@@ -86,7 +90,7 @@ class LogServer:
         if maxmemory is not None:
             self._settings |= {"maxmemory": maxmemory, "maxmemory-policy": "noeviction"}
         self._cluster = cluster
-        self._looker = User("looker", secrets.token_hex(8), ("~*", "&*", "+@all")) if users is not None else None
+        self._looker = LOOKER if users is not None else None
         self._users = () if self._looker is None else (self._looker, *(users or ()))
         self._args = tuple(args)
         self._life = life
@@ -111,6 +115,12 @@ class LogServer:
         """Its address, for this user."""
         return f"redis://{quote(user.name, safe='')}:{quote(user.password, safe='')}@{self.host}:{self.port}/0"
 
+    def known(self, user: User | None = None) -> dict[str, Any]:
+        """What a client has to know to connect: address and user, one who may do all if not given."""
+        who = user or self._looker
+        known = {"username": who.name, "password": who.password} if who else {}
+        return {"host": self.host, "port": self.port, **known}
+
     def client(self, user: User | None = None, **options: Any) -> redis.Redis:
         """A plain client, which fails at once; closed with the server.
 
@@ -118,11 +128,8 @@ class LogServer:
             user: Who asks; one who may do all if not given.
             options: More for the client.
         """
-        who = user or self._looker
-        known = {"username": who.name, "password": who.password} if who else {}
-        once = Retry(NoBackoff(), 0)
-        given = {"host": self.host, "port": self.port, "socket_timeout": SECONDS, "retry": once, **known, **options}
-        made = redis.Redis(**given)
+        given = {"socket_timeout": SECONDS, "retry": Retry(NoBackoff(), 0), **options}
+        made = redis.Redis(**self.known(user), **given)
         self._clients.append(made)
         return made
 
