@@ -35,7 +35,11 @@ class Guarded:
             )
         assert self._guard.stdout is not None
         with self._guard.stdout as told:
-            self.pid = int(told.readline())
+            pid = told.readline()
+        if not pid:
+            self.wait()
+            raise RuntimeError(f"The guard of {command[0]} did not start: {log.read_text(errors='replace')[-2000:]}")
+        self.pid = int(pid)
 
     @property
     def alive(self) -> bool:

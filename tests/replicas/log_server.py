@@ -135,8 +135,10 @@ class LogServer:
 
     def start(self) -> None:
         """Run, and wait until it answers: the first time on any port, later on the same; nothing if it runs."""
-        if self.process is not None and self.process.alive:
-            return
+        if self.process is not None:
+            if self.process.alive:
+                return
+            self.process.wait()
         fixed = self.port
         for _ in range(50):
             self.port = fixed or free_port(self.host)

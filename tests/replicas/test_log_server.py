@@ -76,6 +76,14 @@ def test_a_server_that_is_started_twice_runs_once(log_server):
     assert client.get("a") == b"b"
 
 
+def test_a_server_that_ended_by_itself_is_started_again(log_server):
+    client = log_server.client()
+    client.shutdown(nosave=True)
+    until(lambda: not log_server.process.alive)
+    log_server.start()
+    assert client.ping()
+
+
 def test_a_paused_server_does_not_answer_and_answers_again(log_server):
     client = log_server.client(socket_timeout=0.1)
     assert client.ping()
