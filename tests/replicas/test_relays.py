@@ -50,6 +50,14 @@ def test_a_link_passes_everything(opened, link):
     assert asking.get("large") == large
 
 
+def test_a_link_without_a_delay_waits_for_nothing(opened, link):
+    asking = client(opened, link.url)
+    assert asking.ping()
+    ((answering, asks),) = link._pairs.values()
+    for writer in (answering, asks):
+        assert writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_a_cut_link_passes_nothing_and_all_of_it_after_healing(opened, link, log_server):
     sock = connected(opened, link.port)
     sock.sendall(b"PING\r\n")
