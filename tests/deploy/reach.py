@@ -19,6 +19,7 @@ def _policy(name: str, spec: Doc, templates: list[Doc]) -> Iterator[str]:
     own = those(labels, templates)
     if not own:
         yield f"{name}: selects no pods"
+    yield from _names(name, [*spec.get("ingress", ()), *spec.get("egress", ())])
     for rule in spec.get("ingress") or ():
         if not rule.get("from") or not rule.get("ports"):
             yield f"{name}: lets everybody in"
@@ -31,9 +32,16 @@ def _policy(name: str, spec: Doc, templates: list[Doc]) -> Iterator[str]:
             yield f"{name}: lets everything out"
         chosen = list(_inside(rule.get("to", ()), templates))
         for port in rule.get("ports", ()):
-            if isinstance(port["port"], str) and not any(port_of(pod, port["port"]) for pod in chosen):
+            if any(port_of(pod, port["port"]) is None for pod in chosen):
                 yield f"{name}: there is no port {port['port']} where it goes"
         yield from _peers(name, rule.get("to", ()), templates)
+
+
+def _names(name: str, rules: list[Doc]) -> Iterator[str]:
+    for rule in rules:
+        yield from (
+            f"{name}: port {p['port']} is a name" for p in rule.get("ports", ()) if not isinstance(p["port"], int)
+        )
 
 
 def _peers(name: str, peers: list[Doc], templates: list[Doc]) -> Iterator[str]:

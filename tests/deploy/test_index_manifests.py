@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
+import subprocess
 
+import pytest
+
+from contextpilot_rag.proxy.settings import ProxySettings
 from contextpilot_rag.serve_command import add_arguments
 from contextpilot_rag.service import keyfile
 from contextpilot_rag.service.gate import FileGate
@@ -49,14 +54,44 @@ def test_every_variable_is_a_setting():
     assert settings.keys is not None, "it listens for everybody"
 
 
-def test_every_argument_is_an_option_of_the_command():
+def command():
+    """What is run in the end, as words; and how many files it may open."""
     (container,) = the(base(), "Deployment")["spec"]["template"]["spec"]["containers"]
     assert "command" not in container, "the image's own entry point"
-    assert container["args"][:2] == ["contextpilot-rag", "serve"]
+    shell, option, script = container["args"]
+    assert (shell, option) == ("sh", "-c")
+    files, whole = re.fullmatch(r"ulimit -S -n (\d+) \|\| :; exec (.+)", script).groups()
+    return shlex.split(whole), int(files)
+
+
+def test_every_argument_is_an_option_of_the_command():
+    words, _ = command()
+    assert words[:2] == ["contextpilot-rag", "serve"]
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    parser.parse_args(container["args"][2:])
+    parser.parse_args(words[2:])
     assert not COMING or "--replicate" not in parser.format_help(), "it is there: nothing is coming any more"
+
+
+def test_a_replica_may_open_as_many_files_as_its_connections_take():
+    _, files = command()
+    proxied = 2 * settings_of(base()).max_connections + ProxySettings().upstream_connections
+    assert files > proxied
+
+
+@pytest.mark.parametrize("allowed", [128, 1024])
+def test_a_limit_that_cannot_be_raised_stops_nothing(allowed):
+    (container,) = the(base(), "Deployment")["spec"]["template"]["spec"]["containers"]
+    *shell, script = container["args"]
+    script = script.replace("exec contextpilot-rag serve", "exec echo started")
+    result = subprocess.run(
+        ["sh", "-c", f'ulimit -n {allowed}; exec "$@"', "sh", *shell, script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (result.returncode, result.stdout) == (0, "started\n")
 
 
 def test_variables_are_filled_in_from_those_before_them():
