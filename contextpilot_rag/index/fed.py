@@ -176,6 +176,19 @@ class FedIndex(LocalIndex):
         with self._lock:
             return self._applied.get(name)
 
+    def included(self, space: Namespace, names: Iterable[str]) -> None:
+        """Own records will not come back one by one: they are part of what `replace_space` is given, or are given up."""
+        shares = self._of(space).values()
+        for name in names:
+            for share in shares:
+                with share.lock:
+                    if share.ahead is not None and share.ahead.arrived(name):
+                        self._early.pop(name, None)
+                        if not share.ahead:
+                            share.ahead = None
+            with self._lock:
+                self._forgetting.get(space, {}).pop(name, None)
+
     def stray(self, space: Namespace) -> None:
         """From here on a namespace no longer follows its log: what is told of it here says nothing elsewhere."""
         for share in self._of(space).values():

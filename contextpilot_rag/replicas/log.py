@@ -119,8 +119,17 @@ class Log(Protocol):
         """
         ...
 
-    def compact(self, stream: str, snapshot: Snapshot) -> bool:
+    def standing(self, stream: str) -> str | None:
+        """The position of a stream's snapshot, without the rest of it; None: there is none."""
+        ...
+
+    def compact(self, stream: str, snapshot: Snapshot, instead_of: bytes | None = None) -> bool:
         """Replace a stream's snapshot, and drop the entries before its position, in one step.
+
+        Args:
+            stream: whose.
+            snapshot: takes the place of an earlier one, or of none.
+            instead_of: also of one with this signature, whatever its position: it cannot be used.
 
         Returns:
             False: a snapshot of that position or a later one is there, or the entry at that position is not.

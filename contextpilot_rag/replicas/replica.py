@@ -2,90 +2,171 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
+import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 from msgspec import Struct
 
+from ..errors import LogUnavailable
+from ..forking import after_fork
 from ..index.fed import FedIndex
-from ..index.records import IndexRecord
+from ..index.records import Forgot, IndexRecord
 from ..types import Namespace
+from .core import Core
 from .log import Log
+from .pace import Pace
+from .reading import Reader
 from .sink import Sink
 from .space import Names, Space
 from .status import ReplicaStatus
+from .telling import Teller
 
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How a replica works.
-
-    Args:
-        gather_seconds: records are sent together for so long while the log answers.
-        alone_seconds: what waits for the log longer is taken in without it.
-        most_pending: records that wait for the log, of all spaces; beyond, the oldest are not told any more.
-        most_spaces: that are followed.
-        compact_entries: a snapshot is written after so many entries,
-        compact_seconds: or after so long, if there was one at all.
-    """
-
-    gather_seconds: float = 0.005
-    alone_seconds: float = 30.0
-    most_pending: int = 50_000
-    most_spaces: int = 20_000
-    compact_entries: int = 20_000
-    compact_seconds: float = 60.0
+logger = logging.getLogger("contextpilot_rag")
 
 
 class Replica:
     """Tells a log what was done here, and a sink what the log brings. Thread-safe; two threads of its own do the work.
+
+    They end with `close`, or when nobody holds the replica any more. A forked child's is another replica, which begins
+    with what the parent knew.
 
     Args:
         log: the server.
         names: of spaces, and their signatures.
         sink: what is fed.
         pace: how.
+        clock: seconds that never run backwards.
     """
 
-    def __init__(self, log: Log, names: Names, sink: Sink, pace: Pace | None = None) -> None:
-        raise NotImplementedError
+    def __init__(
+        self,
+        log: Log,
+        names: Names,
+        sink: Sink,
+        pace: Pace | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._core = Core(log, names, sink, pace or Pace(), clock)
+        self._teller, self._reader = Teller(self._core), Reader(self._core)
+        self._threads: list[threading.Thread] = []
+        self._wanted = False
+        self._starting = threading.Lock()
+        after_fork(self, Replica._renew)
 
     def start(self) -> None:
         """Begin; a second call does nothing."""
-        raise NotImplementedError
+        if self._threads or self._core.closing:
+            return
+        with self._starting:
+            if self._threads or self._core.closing:
+                return
+            self._wanted = True
+            for part in (self._teller, self._reader):
+                thread = threading.Thread(
+                    target=_work,
+                    args=(weakref.ref(self), part),
+                    name=f"contextpilot {type(part).__name__}",
+                    daemon=True,
+                )
+                self._threads.append(thread)
+                thread.start()
 
     def ready(self, seconds: float) -> bool:
-        """Wait until all that the log has was read once, but not longer; False: it was not."""
-        raise NotImplementedError
+        """Wait until all that the log has was read once, or it turns out that it is away; whether it was read."""
+        core = self._core
+        with core.news:
+            core.news.wait_for(lambda: core.closing or core.read_once or core.ailing, seconds)
+            return core.read_once
 
     def append(self, space: Space, record: Struct) -> str:
-        """Tell the log; returns the record's name. Never waits, and works whether or not there is a log just now."""
-        raise NotImplementedError
+        """Tell the log; returns the record's name. Never waits, and works whether or not there is a log just now.
+
+        Raises:
+            TypeError, UnicodeEncodeError: the record is none that can be written.
+        """
+        if self._wanted and not self._threads:
+            self.start()  # in a forked child
+        return self._core.told(space, record)
 
     def journal(self, pool: str, index: Callable[[], FedIndex]) -> PoolJournal:
         """What an index tells of what it does; it is only asked for once something is forgotten."""
-        raise NotImplementedError
+        return PoolJournal(self, pool, index)
 
     def catch_up(self, seconds: float) -> bool:
-        """Wait until what others told before now was taken in, but not longer; False: it may not have been."""
-        raise NotImplementedError
+        """Wait until what others told before now was taken in, but not longer; False: it may not have been.
+
+        Asks the log, so it may take as long as the log's time-out.
+        """
+        core = self._core
+        if core.heard is None or core.closing:
+            return False
+        end = time.monotonic() + seconds
+        try:
+            position = self._log.now()
+        except LogUnavailable:
+            return False
+        return core.wait_for(position, max(0.0, end - time.monotonic()))
+
+    def look_again(self) -> None:
+        """Look at all streams once more: what the sink follows has changed."""
+        self._reader.look_again = True
 
     def spaces(self, pool: str) -> list[Space]:
         """Those of a pool that are followed."""
-        raise NotImplementedError
+        with self._core.lock:
+            return [space for space in self._core.streams if space.pool == pool]
 
     def status(self) -> ReplicaStatus:
         """How it stands."""
-        raise NotImplementedError
+        return self._core.status()
 
     def close(self, seconds: float = 1.0) -> None:
-        """Tell what waits, if the log takes it in so long, and end."""
-        raise NotImplementedError
+        """Tell what waits, if the log takes it in so long, and end. What is told after that is not."""
+        core = self._core
+        end = time.monotonic() + seconds
+        while self._threads and core.outbox.unsent and not core.ailing and time.monotonic() < end:
+            core.work.set()
+            time.sleep(0.005)
+        core.close()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, end - time.monotonic()) + core.pace.listen_seconds + 1.0)
+        self._log.close()
+
+    def _renew(self) -> None:
+        self._starting = threading.Lock()
+        self._threads = []
+        self._core.renew()
+        self._teller, self._reader = Teller(self._core), Reader(self._core)
+
+
+def _work(reference: weakref.ref[Replica], part: Teller | Reader, core: Core) -> None:
+    """Take one step after the other, as long as somebody holds the replica."""
+    while True:
+        replica = reference()
+        if replica is None or core.closing:
+            return
+        del replica  # a step may take a while, and must not keep it
+        try:
+            rest = part.step(core.pace.listen_seconds)
+        except Exception:
+            logger.exception("replica: something went wrong; it is tried again")
+            rest = core.pace.retry_seconds
+        core.rest(rest)
 
 
 class PoolJournal:
-    """The `Journal` of one pool."""
+    """The `Journal` of one pool.
+
+    Args:
+        replica: of this process.
+        pool: its name.
+        index: that is told what is on its way to be forgotten.
+    """
 
     def __init__(self, replica: Replica, pool: str, index: Callable[[], FedIndex]) -> None:
         self._replica = replica
@@ -96,10 +177,17 @@ class PoolJournal:
         """Tell the log of a namespace."""
         return self._replica.append(Space(self._pool, space), record)
 
-    def forgot(self, namespace: Namespace | None) -> None:
-        """Have it forgotten wherever the pool is known."""
-        raise NotImplementedError
-
-    def tell(self, space: Namespace, record: Any) -> str:  # noqa: ANN401
+    def tell(self, space: Namespace, record: Struct) -> str:
         """Tell the log something else of a namespace, which the sink understands."""
         return self._replica.append(Space(self._pool, space), record)
+
+    def forgot(self, namespace: Namespace | None) -> None:
+        """Have a namespace, or all that is known of the pool, forgotten."""
+        if namespace is None:
+            spaces, head = self._replica.spaces(self._pool), ""
+        else:
+            own = Namespace(namespace.tenant, namespace.model, namespace.corpus)
+            spaces, head = [Space(self._pool, own)], namespace.head
+        for space in spaces:
+            name = self._replica.append(space, Forgot(head))
+            self._index().forgetting(space.namespace, name, head)

@@ -39,6 +39,10 @@ class Sink(Protocol):
         """
         ...
 
+    def included(self, space: Space, names: Sequence[str]) -> None:
+        """Own records that need not be waited for: they are part of what `replace` brings next, or are given up."""
+        ...
+
     def stray(self, space: Space) -> None:
         """What is applied from here on came not by the log; see `FedIndex.stray`."""
         ...

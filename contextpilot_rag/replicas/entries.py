@@ -1,0 +1,162 @@
+"""Entries: what replicas write into a log, and read out of it. Nothing is believed before it is verified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from ..types import Namespace
+from .log import Entry, Snapshot, Written
+from .space import Names, Space
+
+_VERSION = 1
+_MOST_BYTES = 64 * 2**20  # of an entry
+MOST_RECORDS = 500  # of an entry that is written
+
+Field = Annotated[bytes, Meta(max_length=4_096)]
+Writer = Annotated[str, Meta(max_length=32)]
+Number = Annotated[int, Meta(ge=0, le=2**62)]
+
+
+class Rejected(Exception):
+    """An entry, or a snapshot, that is not one of ours. Its only argument says why, in a word for metrics."""
+
+
+class Batch(Struct, array_like=True):
+    """Records of one writer for one space.
+
+    Args:
+        version: of all that follows.
+        pool: of the space; see `Space`.
+        tenant: of its namespace, in UTF-8.
+        model: likewise.
+        corpus: likewise.
+        writer: who wrote it.
+        records: with numbers that rise with each record that this writer tells any space.
+        founded: no records, but that the snapshot of this name is what all begin with.
+    """
+
+    version: int
+    pool: Field
+    tenant: Field
+    model: Field
+    corpus: Field
+    writer: Writer
+    records: list[tuple[Number, Raw]]
+    founded: Writer = ""
+
+
+class State(Struct, array_like=True):
+    """A snapshot. The first fields are those of `Batch`.
+
+    Args:
+        version: of all that follows.
+        pool: of the space; see `Space`.
+        tenant: of its namespace, in UTF-8.
+        model: likewise.
+        corpus: likewise.
+        founded: its name, if it is one that all began with.
+        writers: the number of the last record of each that it includes, in the order of their last records.
+        parts: what the sink dumped.
+    """
+
+    version: int
+    pool: Field
+    tenant: Field
+    model: Field
+    corpus: Field
+    founded: Writer
+    writers: list[tuple[Writer, Number]]
+    parts: list[bytes]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_batches = msgspec.msgpack.Decoder(Batch)
+_states = msgspec.msgpack.Decoder(State)
+
+
+def write_batch(
+    names: Names, space: Space, writer: str, records: Sequence[tuple[int, bytes]], founded: str = ""
+) -> Written:
+    """An entry, signed."""
+    data = _encoder.encode(Batch(_VERSION, *_fields(space), writer, [(n, Raw(data)) for n, data in records], founded))
+    return Written(names.stream(space), names.mac(space, b"entry", data), data)
+
+
+def read_batch(names: Names, stream: str, entry: Entry) -> tuple[Space, Batch]:
+    """What an entry of a stream says.
+
+    Raises:
+        Rejected: it is not one of ours.
+    """
+    if len(entry.data) > _MOST_BYTES:
+        raise Rejected("size")
+    try:
+        batch = _batches.decode(entry.data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise Rejected("schema") from None
+    space = _space(names, stream, batch)
+    if not names.signed(space, entry.mac, b"entry", entry.data):
+        raise Rejected("signature")
+    if batch.version != _VERSION:
+        raise Rejected("version")
+    return space, batch
+
+
+def write_state(
+    names: Names,
+    space: Space,
+    position: str,
+    writers: Mapping[str, int],
+    parts: Iterable[bytes],
+    founded: str = "",
+) -> Snapshot:
+    """A snapshot, signed."""
+    data = _encoder.encode(State(_VERSION, *_fields(space), founded, list(writers.items()), list(parts)))
+    return Snapshot(position, names.mac(space, b"snapshot", position.encode(), data), data)
+
+
+def read_state(names: Names, stream: str, snapshot: Snapshot) -> tuple[Space, State]:
+    """What a snapshot of a stream says.
+
+    Raises:
+        Rejected: it is not one of ours.
+    """
+    try:
+        state = _states.decode(snapshot.data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise Rejected("schema") from None
+    space = _space(names, stream, state)
+    if not names.signed(space, snapshot.mac, b"snapshot", snapshot.position.encode(), snapshot.data):
+        raise Rejected("signature")
+    if state.version != _VERSION:
+        raise Rejected("version")
+    return space, state
+
+
+def _fields(space: Space) -> tuple[bytes, bytes, bytes, bytes]:
+    named = space.namespace
+    return _bytes(space.pool), _bytes(named.tenant), _bytes(named.model), _bytes(named.corpus)
+
+
+def _space(names: Names, stream: str, said: Batch | State) -> Space:
+    """The space that an entry claims to be of, if that is what stands in this stream."""
+    try:
+        pool, *fields = (_text(field) for field in (said.pool, said.tenant, said.model, said.corpus))
+    except UnicodeDecodeError:
+        raise Rejected("schema") from None
+    space = Space(pool, Namespace(*fields))
+    if names.stream(space) != stream:
+        raise Rejected("signature")  # as for all that was signed with another secret
+    return space
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")

@@ -1,0 +1,212 @@
+"""Keeping: reading a log from its snapshot on, and writing snapshots. Part of the thread that reads."""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+from collections.abc import Callable, Sequence
+
+from ..errors import StateError
+from .core import Core
+from .entries import Rejected, State, read_batch, read_state, write_batch, write_state
+from .log import START, Entry
+from .sink import Arrived
+from .space import Space
+from .stream import Gap, Stream, rank
+
+logger = logging.getLogger("contextpilot_rag")
+
+_MOST = 256  # entries that are read in one go
+_ATTEMPTS = 3
+_LOOK_SECONDS = 0.5  # between two looks for a snapshot that is to be written
+
+
+class Keeper:
+    """Reads spaces anew, and writes their snapshots. Not thread-safe.
+
+    Args:
+        core: held in common.
+        feed: takes in new records of a stream.
+    """
+
+    def __init__(self, core: Core, feed: Callable[[Stream, Sequence[Arrived]], None]) -> None:
+        self._core = core
+        self._feed = feed
+        self._looked = core.clock()
+        self._jitter = random.uniform(0.75, 1.25)  # noqa: S311  so that replicas do not all write at once
+
+    def load(self, name: str, stream: Stream | None = None) -> Stream | None:
+        """Read a stream anew, or for the first time, so that the sink knows what stands there.
+
+        Args:
+            name: of the stream.
+            stream: as far as it is known.
+
+        Returns:
+            The stream; None: it does not concern this process, or there is nothing in it.
+
+        Raises:
+            LogUnavailable: it is still to be read.
+        """
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._load(name, stream)
+            except Gap as gap:  # somebody else founded it just now
+                if stream is None:
+                    with self._core.lock:
+                        stream = self._core.by_name.get(name)
+                if stream is not None:
+                    stream.lose(str(gap))
+        if stream is not None:
+            with self._core.lock:
+                self._core.unread[stream] = None
+        return stream
+
+    def _load(self, name: str, stream: Stream | None) -> Stream | None:
+        core = self._core
+        snapshot = core.log.snapshot(name)
+        state, space, bad = None, None, None
+        if snapshot is not None:
+            try:
+                space, state = read_state(core.names, name, snapshot)
+            except Rejected as error:
+                bad = snapshot.mac
+                with core.lock:
+                    core.rejected[str(error)] += 1
+        start = START if state is None or snapshot is None else snapshot.position
+        entries = core.log.read({name: (start, True)}, _MOST).get(name, [])
+        if stream is None:
+            space = space or self._space(name, entries)
+            if space is None or not core.sink.follows(space):
+                return None
+            with core.lock:
+                stream = core.streams.get(space) or core.add(space, name)
+        why = stream.why
+        if state is None and bad is None and (why == "gap" or (why == "new" and not entries)):
+            parts = list(core.sink.dump(stream.space))
+            if parts:
+                return self._found(stream, parts)
+        self._replace(stream, state)
+        if entries and entries[0].position == start:
+            stream.begin(start, entries[0].mac, state)
+        else:
+            stream.begin(start, b"", state)
+        stream.unusable = bad
+        stream.due = stream.due or bad is not None
+        self._read_on(stream, entries)
+        if why != "new":
+            with core.lock:
+                core.reloads[why] += 1
+        return stream
+
+    def _space(self, name: str, entries: Sequence[Entry]) -> Space | None:
+        """What a stream is of, as its first sound entry says."""
+        for entry in entries:
+            try:
+                return read_batch(self._core.names, name, entry)[0]
+            except Rejected as error:
+                with self._core.lock:
+                    self._core.rejected[str(error)] += 1
+        return None
+
+    def _replace(self, stream: Stream, state: State | None) -> None:
+        """Let the sink know what a snapshot says, and nothing else."""
+        core = self._core
+        last = 0 if state is None else dict(state.writers).get(core.writer, 0)
+        with core.lock:
+            included = [waiting.number for waiting in core.outbox.of(stream.space) if waiting.number <= last]
+        if included:
+            core.sink.included(stream.space, [f"{core.writer}-{number}" for number in included])
+        try:
+            core.sink.replace(stream.space, [] if state is None else state.parts)
+        except StateError as error:
+            logger.warning("replica: a snapshot in the log says nothing that can be: %s", error)
+            with core.lock:
+                core.rejected["state"] += 1
+            core.sink.replace(stream.space, [])
+
+    def _read_on(self, stream: Stream, entries: Sequence[Entry]) -> None:
+        """Take in all entries from here on, and tell again what is not among them."""
+        core = self._core
+        while True:
+            new, rejected = stream.read(core.names, core.writer, entries, inclusive=False)
+            with core.lock:
+                core.rejected.update(rejected)
+            stream.loaded, stream.stray, stream.settled = True, False, 0
+            self._feed(stream, new)
+            if len(entries) < _MOST or not stream.loaded:
+                break
+            entries = core.log.read({stream.name: (stream.position, False)}, _MOST).get(stream.name, [])
+        core.came_back(stream)
+        with core.lock:
+            core.outbox.again(stream.space)
+            if core.outbox.unsent:
+                core.work.set()
+
+    def _found(self, stream: Stream, parts: Sequence[bytes]) -> Stream:
+        """Give a log that was lost what is known here, so that all begin with the same.
+
+        Raises:
+            Gap: somebody else was faster: theirs is to be read.
+        """
+        core = self._core
+        name = secrets.token_hex(8)
+        writers = dict(stream.writers)
+        if stream.settled:  # what was taken in here without the log is part of it
+            writers[core.writer] = max(writers.get(core.writer, 0), stream.settled)
+        snapshot = write_state(core.names, stream.space, START, writers, parts, name)
+        first = write_batch(core.names, stream.space, core.writer, [], name)
+        if not core.log.found(stream.name, snapshot, first):
+            raise Gap("founded")
+        logger.info("replica: the log had lost a namespace; it goes on from what is known here")
+        state = read_state(core.names, stream.name, snapshot)[1]
+        stream.begin(START, b"", state)
+        with core.lock:
+            core.counts["founded"] += 1
+        core.came_back(stream)
+        self._read_on(stream, core.log.read({stream.name: (START, True)}, _MOST).get(stream.name, []))
+        return stream
+
+    def compact(self) -> None:
+        """Write a snapshot, if it is time for one.
+
+        Raises:
+            LogUnavailable: it was not written.
+        """
+        core = self._core
+        now = core.clock()
+        if now - self._looked < _LOOK_SECONDS and not any(stream.due for stream in core.active.values()):
+            return
+        self._looked = now
+        longest = core.pace.compact_seconds * self._jitter
+        for stream in list(core.active.values()):
+            if not stream.loaded or stream.stray or stream.forgets:
+                continue
+            old = stream.entries > 0 and now - stream.compacted_at > longest
+            if stream.due or stream.entries >= core.pace.compact_entries or old:
+                self._compact(stream, now)
+                return
+
+    def _compact(self, stream: Stream, now: float) -> None:
+        core = self._core
+        due, stream.due = stream.due, False
+        standing = core.log.standing(stream.name)
+        done = standing is not None and rank(standing) > rank(stream.standing)
+        if stream.unusable is None and done and standing is not None:
+            stream.standing = standing  # another replica wrote one
+            if not due or rank(standing) >= rank(stream.position):
+                self._rest(stream, now)
+                return
+        parts = list(core.sink.dump(stream.space))
+        snapshot = write_state(core.names, stream.space, stream.position, stream.writers, parts, stream.founded)
+        if core.log.compact(stream.name, snapshot, stream.unusable):
+            stream.standing = stream.position
+            with core.lock:
+                core.counts["compacted"] += 1
+        stream.unusable = None
+        self._rest(stream, now)
+
+    def _rest(self, stream: Stream, now: float) -> None:
+        stream.entries, stream.compacted_at = 0, now
+        self._core.active.pop(stream.name, None)

@@ -1,0 +1,195 @@
+"""Reading: the thread that takes in what the log brings, and what waits for the log too long."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+
+from .core import Core
+from .keeping import Keeper
+from .log import Entry, LogUnavailable
+from .outbox import Waiting
+from .sink import Arrived
+from .space import Space
+from .stream import Gap, Stream
+
+logger = logging.getLogger("contextpilot_rag")
+
+MOST = 256  # entries that are read of a stream in one go
+_TOGETHER = 64  # streams that are read in one go
+_LOOK_AGAIN_SECONDS = 5.0  # after so long a stream is read from its last entry on, to see that it is the same one
+_LATE_SECONDS = 1.0  # own records that are not back after so long are looked for, whether or not the bell rang
+_MOST_IGNORED = 100_000
+
+
+class Reader:
+    """Follows the bell, and reads what it tells of. The only one that feeds the sink. Not thread-safe.
+
+    Attributes:
+        look_again: at the next chance, look at all streams, also those that did not concern this process.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._keeper = Keeper(core, self._feed)
+        self.look_again = False
+        self._bell: str | None = None
+        self._seen: dict[str, float] = {}
+        self._looked = core.clock()
+        self._ignored: dict[str, None] = {}  # streams that are not ours to follow, or hold nothing of ours
+
+    def step(self, seconds: float) -> float:
+        """Read what there is, or wait for it, at most so long; how long to rest until the next step."""
+        core = self._core
+        rest = core.pace.gather_seconds
+        try:
+            self._read(seconds)
+        except LogUnavailable as error:
+            self._bell = None
+            core.ails("reading", str(error))
+            self._settle()
+            rest = core.pace.retry_seconds
+        else:
+            core.well("reading")
+            self._give_up()
+        return rest
+
+    def _read(self, seconds: float) -> None:
+        core = self._core
+        if self.look_again:
+            self.look_again = False
+            self._ignored.clear()
+            self._bell = None
+        if self._bell is None:
+            bell = core.log.now()
+            self._follow(core.log.streams(core.pace.most_spaces), everything=True)
+        else:
+            news = core.log.listen(self._bell, seconds)
+            bell = news.position
+            if news.streams is None:
+                self._follow(core.log.streams(core.pace.most_spaces), everything=True)
+            else:
+                self._follow(news.streams, everything=False)
+        self._bell = bell
+        core.read_up_to(bell)
+        self._keeper.compact()
+
+    def _follow(self, names: Collection[str], *, everything: bool) -> None:
+        """Read these streams, and those that are to be read anew; or all that are followed."""
+        core = self._core
+        with core.lock:
+            known = dict(core.by_name)
+            late = self._late()
+            anew = [stream for stream in known.values() if not stream.loaded] if everything else list(core.unread)
+            core.unread.clear()
+        try:
+            wanted = [stream for stream in known.values() if everything or stream.name in names or stream.space in late]
+            self._go_on([stream for stream in wanted if stream.loaded], everything=everything)
+            for stream in dict.fromkeys(anew + [stream for stream in wanted if not stream.loaded]):
+                if not stream.loaded:
+                    self._keeper.load(stream.name, stream)
+            for name in names:
+                if name not in known and name not in self._ignored and self._keeper.load(name) is None:
+                    self._ignored[name] = None
+                    if len(self._ignored) > _MOST_IGNORED:
+                        del self._ignored[next(iter(self._ignored))]
+        except BaseException:
+            with core.lock:
+                core.unread.update(dict.fromkeys(stream for stream in known.values() if not stream.loaded))
+            raise
+
+    def _late(self) -> frozenset[Space]:
+        """Spaces whose own records should be back. The lock is held."""
+        core = self._core
+        now = core.clock()
+        if now - self._looked < _LATE_SECONDS:
+            return frozenset()
+        self._looked = now
+        return frozenset(space for space, _ in core.outbox.older(now - _LATE_SECONDS))
+
+    def _go_on(self, streams: Sequence[Stream], *, everything: bool) -> None:
+        """Read what comes next in these."""
+        core, left = self._core, list(streams)
+        now = core.clock()
+        inclusive = {
+            stream.name for stream in left if everything or now - self._seen.get(stream.name, 0.0) > _LOOK_AGAIN_SECONDS
+        }
+        self._seen.update(dict.fromkeys(inclusive, now))
+        while left:
+            some, left = left[:_TOGETHER], left[_TOGETHER:]
+            wanted = {stream.name: (stream.position, stream.name in inclusive) for stream in some}
+            found = core.log.read(wanted, MOST)
+            for stream in some:
+                entries = found.get(stream.name, [])
+                if self._take(stream, entries, inclusive=stream.name in inclusive) and len(entries) >= MOST:
+                    left.append(stream)
+                inclusive.discard(stream.name)
+
+    def _take(self, stream: Stream, entries: Sequence[Entry], *, inclusive: bool) -> bool:
+        """Take in entries of a stream; False: it was read anew instead."""
+        core = self._core
+        try:
+            new, rejected = stream.read(core.names, core.writer, entries, inclusive=inclusive)
+        except Gap as gap:
+            stream.lose(str(gap))
+            self._keeper.load(stream.name, stream)
+            return False
+        with core.lock:
+            core.rejected.update(rejected)
+        self._feed(stream, new)
+        return True
+
+    def _feed(self, stream: Stream, new: Sequence[Arrived]) -> None:
+        """Let the sink have records of a stream, and take own ones out of the outbox."""
+        core = self._core
+        if new:
+            core.active[stream.name] = stream
+            try:
+                bad = core.sink.apply(stream.space, new)
+            except Exception:
+                logger.exception("replica: what the log brought could not be taken in; it is read anew")
+                stream.lose("failure")
+                with core.lock:
+                    core.unread[stream] = None
+                return
+            with core.lock:
+                core.counts["applied"] += len(new) - bad
+                if bad:
+                    core.rejected["record"] += bad
+        core.came_back(stream)
+
+    def _settle(self) -> None:
+        """Without a log: take in what has waited for it long enough."""
+        core = self._core
+        with core.lock:
+            overdue = core.outbox.older(core.clock() - core.pace.alone_seconds)
+            given_up = [(space, [waiting]) for space, waiting in core.outbox.given_up]
+            core.outbox.given_up.clear()
+            core.counts["dropped"] += len(given_up)
+        for space, some in given_up + overdue:
+            self._take_in(space, some)
+
+    def _take_in(self, space: Space, some: Sequence[Waiting]) -> None:
+        core = self._core
+        with core.lock:
+            stream = core.streams.get(space)
+        if stream is None:
+            return
+        if not stream.stray:
+            stream.stray = True
+            stream.lose("stray")
+            core.sink.stray(space)
+        core.sink.apply(space, [Arrived(f"{core.writer}-{waiting.number}", waiting.data, True) for waiting in some])
+        for waiting in some:
+            waiting.settled = True
+            stream.settled = max(stream.settled, waiting.number)
+
+    def _give_up(self) -> None:
+        """With a log that can be read and not written: what will never be told is not waited for any longer."""
+        core = self._core
+        with core.lock:
+            given_up = list(core.outbox.given_up)
+            core.outbox.given_up.clear()
+            core.counts["dropped"] += len(given_up)
+        for space, waiting in given_up:
+            core.sink.included(space, [f"{core.writer}-{waiting.number}"])

@@ -1,0 +1,48 @@
+"""Telling: the thread that appends to the log what was told here."""
+
+from __future__ import annotations
+
+from .core import Core
+from .entries import write_batch
+from .log import LogUnavailable
+
+_SPACES = 64  # in one step
+
+
+class Teller:
+    """Appends what waits. For each space one entry is on the way at a time, and begins with the oldest record that the
+    log has not taken: so records of one writer never pass each other.
+    """  # noqa: D205
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def step(self, seconds: float) -> float:
+        """Wait for something to tell, at most so long, and tell some of it; how long to rest until the next step."""
+        core = self._core
+        if not core.work.wait(seconds):
+            return 0.0
+        with core.lock:
+            core.work.clear()
+            some = core.outbox.to_send(_SPACES)
+            writer = core.writer
+        if not some:
+            return 0.0
+        entries = [
+            write_batch(core.names, space, writer, [(one.number, one.data) for one in waiting])
+            for space, waiting in some
+        ]
+        try:
+            core.log.append(entries)
+        except LogUnavailable as error:
+            core.ails("telling", str(error))
+            core.work.set()
+            return core.pace.retry_seconds
+        with core.lock:
+            for space, waiting in some:
+                core.outbox.sent(space, waiting)
+                core.counts["appended"] += len(waiting)
+            if core.outbox.unsent:
+                core.work.set()
+        core.well("telling")
+        return core.pace.gather_seconds
