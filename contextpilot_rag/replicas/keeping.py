@@ -139,6 +139,8 @@ class Keeper:
                 break
             entries = core.log.read({stream.name: (stream.position, False)}, _MOST).get(stream.name, [])
         core.came_back(stream)
+        if stream.due or stream.entries:
+            core.active[stream.name] = stream
         with core.lock:
             core.outbox.again(stream.space)
             if core.outbox.unsent:

@@ -78,25 +78,31 @@ class Reader:
         """Read these streams, and those that are to be read anew; or all that are followed."""
         core = self._core
         with core.lock:
-            known = dict(core.by_name)
             late = self._late()
-            anew = [stream for stream in known.values() if not stream.loaded] if everything else list(core.unread)
+            unread = list(core.unread)
             core.unread.clear()
+            if everything:
+                wanted = list(core.by_name.values())
+            else:
+                wanted = [core.by_name[name] for name in names if name in core.by_name]
+                wanted += [core.streams[space] for space in late if space in core.streams]
+            unknown = [name for name in names if name not in core.by_name and name not in self._ignored]
+        wanted = list(dict.fromkeys(wanted))
+        unread = list(dict.fromkeys(unread + [stream for stream in wanted if not stream.loaded]))
         try:
-            wanted = [stream for stream in known.values() if everything or stream.name in names or stream.space in late]
             self._go_on([stream for stream in wanted if stream.loaded], everything=everything)
-            for stream in dict.fromkeys(anew + [stream for stream in wanted if not stream.loaded]):
+            for stream in unread:
                 if not stream.loaded:
                     self._keeper.load(stream.name, stream)
-            for name in names:
-                if name not in known and name not in self._ignored and self._keeper.load(name) is None:
-                    self._ignored[name] = None
-                    if len(self._ignored) > _MOST_IGNORED:
-                        del self._ignored[next(iter(self._ignored))]
         except BaseException:
             with core.lock:
-                core.unread.update(dict.fromkeys(stream for stream in known.values() if not stream.loaded))
+                core.unread.update(dict.fromkeys(unread))
             raise
+        for name in unknown:
+            if self._keeper.load(name) is None:
+                self._ignored[name] = None
+                if len(self._ignored) > _MOST_IGNORED:
+                    del self._ignored[next(iter(self._ignored))]
 
     def _late(self) -> frozenset[Space]:
         """Spaces whose own records should be back. The lock is held."""
@@ -144,19 +150,21 @@ class Reader:
         core = self._core
         if new:
             core.active[stream.name] = stream
-            try:
-                bad = core.sink.apply(stream.space, new)
-            except Exception:
-                logger.exception("replica: what the log brought could not be taken in; it is read anew")
-                stream.lose("failure")
-                with core.lock:
-                    core.unread[stream] = None
-                return
+            bad = self._apply(stream.space, new)
             with core.lock:
                 core.counts["applied"] += len(new) - bad
                 if bad:
                     core.rejected["record"] += bad
         core.came_back(stream)
+
+    def _apply(self, space: Space, records: Sequence[Arrived]) -> int:
+        """How many could not be taken in. A fault of ours must not end the thread, nor be met for ever."""
+        try:
+            return self._core.sink.apply(space, records)
+        except Exception:
+            logger.exception("replica: what the log brought could not be taken in; it is left out")
+            self._core.sink.included(space, [record.name for record in records if record.own])
+            return len(records)
 
     def _settle(self) -> None:
         """Without a log: take in what has waited for it long enough."""
@@ -179,7 +187,7 @@ class Reader:
             stream.stray = True
             stream.lose("stray")
             core.sink.stray(space)
-        core.sink.apply(space, [Arrived(f"{core.writer}-{waiting.number}", waiting.data, True) for waiting in some])
+        self._apply(space, [Arrived(f"{core.writer}-{waiting.number}", waiting.data, True) for waiting in some])
         for waiting in some:
             waiting.settled = True
             stream.settled = max(stream.settled, waiting.number)

@@ -68,7 +68,7 @@ class Replica:
             for part in (self._teller, self._reader):
                 thread = threading.Thread(
                     target=_work,
-                    args=(weakref.ref(self), part),
+                    args=(weakref.ref(self), part, self._core),
                     name=f"contextpilot {type(part).__name__}",
                     daemon=True,
                 )

@@ -32,10 +32,10 @@ class Sink(Protocol):
         ...
 
     def apply(self, space: Space, records: Sequence[Arrived]) -> int:
-        """Take in the next records of a space's log, in this order.
+        """Take in the next records of a space's log, in this order. Raises nothing: what fails is left out.
 
         Returns:
-            How many could not be true, and were left out.
+            How many were left out, because they could not be true or are not understood.
         """
         ...
 
