@@ -1,15 +1,15 @@
 """Ledgers: which blocks a conversation has been given, and under which labels. No texts, and never a guess.
 
 What the client says it has is what counts: each answer has a name of its own, and a turn says which answer stands last
-in the messages. If that is not what stands here (an answer that never arrived, another one to the same turn, a restart
-from an older snapshot), nothing counts as given, and every block goes out in full: a location hint only ever points at
-what the client has.
+in the messages. If that is not one that is known here (an answer that never arrived, a restart from an older snapshot,
+another replica's that is still on its way), nothing counts as given, and every block goes out in full: a location hint
+only ever points at what the client has.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..remote.wire import TurnIn
@@ -17,6 +17,25 @@ from ..types import BlockRef, Namespace
 
 _HINT_TOKENS = 5  # a location hint takes about so many; a shorter block is given again
 _BLOCKS_EACH = 200  # conversations together hold so many blocks times their number; beyond, those used longest ago go
+_ANSWERS = 4  # of one conversation, that its next turn may name: the last two, and what came at the same time elsewhere
+_BARS = 1_000  # things to be forgotten that are on their way through the log
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What stands in messages that end with one answer.
+
+    Args:
+        labels: of each block.
+        next_label: above all of them.
+        base: the answer that stands before it; None: nothing that counts.
+        new: how many of the labels it added.
+    """
+
+    labels: dict[Hashable, int]
+    next_label: int = 1
+    base: str | None = None
+    new: int = 0
 
 
 @dataclass(slots=True)
@@ -24,23 +43,55 @@ class Ledger:
     """One conversation.
 
     Args:
-        given: label of each block that stands in the messages, as far as they are answered.
-        last: the last answer that is known to stand there.
-        next_label: above all labels given out in such answers.
-        waiting: the answer of which it is not known yet: its name, its new labels.
+        answers: those that its next turn may name, oldest first.
         used_at: when.
     """
 
-    given: dict[Hashable, int] = field(default_factory=dict)
-    last: str | None = None
-    next_label: int = 1
-    waiting: tuple[str, dict[Hashable, int]] | None = None
+    answers: dict[str, Given] = field(default_factory=dict)
     used_at: float = 0.0
 
     @property
     def blocks(self) -> int:
         """How many it holds."""
-        return len(self.given) + (len(self.waiting[1]) if self.waiting else 0)
+        answers = self.answers
+        return sum(given.new if given.base in answers else len(given.labels) for given in answers.values())
+
+    def went_on(self, answer: str) -> Given:
+        """A turn follows an answer: those before it, and those instead of it, will be named no more."""
+        given = self.answers.pop(answer)
+        if given.base is not None:
+            gone = [name for name, other in self.answers.items() if given.base in {name, other.base}]
+            for name in gone:
+                del self.answers[name]
+        self.answers[answer] = given
+        return given
+
+    def add(self, answer: str, given: Given) -> None:
+        """One more answer."""
+        self.answers[answer] = given
+        if len(self.answers) > _ANSWERS:
+            del self.answers[next(iter(self.answers))]
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What one answer added to a conversation, for others who have what stands before it.
+
+    Args:
+        namespace: of the conversation.
+        name: of the conversation.
+        answer: that was given.
+        base: the answer that stands before it; None: nothing that counts.
+        labels: of the blocks that it gave first.
+        next_label: above all labels, its own too.
+    """
+
+    namespace: Namespace
+    name: str
+    answer: str
+    base: str | None
+    labels: dict[Hashable, int]
+    next_label: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +101,12 @@ class Labelled:
     Args:
         labels: in the order of the blocks.
         again: those that were given before.
+        delta: what that added to the conversation; None: it is not part of one.
     """
 
     labels: tuple[int, ...]
     again: tuple[int, ...]
+    delta: Delta | None = None
 
 
 class Ledgers:
@@ -71,6 +124,7 @@ class Ledgers:
         self._clock = clock
         self._ledgers: OrderedDict[tuple[Namespace, str], Ledger] = OrderedDict()
         self._blocks = 0
+        self._bars: OrderedDict[str, tuple[Namespace | None, str | None]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._ledgers)
@@ -78,6 +132,13 @@ class Ledgers:
     def opens(self, turn: TurnIn) -> bool:
         """Whether a turn is its conversation's first: what stands before its blocks others have, too."""
         return turn.after is None and turn.next_label in {None, 1}
+
+    def knows(self, namespace: Namespace, turn: TurnIn) -> bool:
+        """Whether what a turn says it has is known here."""
+        if turn.after is None:
+            return True
+        ledger = self._ledgers.get((namespace, turn.id))
+        return ledger is not None and turn.after in ledger.answers
 
     def turn(self, namespace: Namespace, turn: TurnIn, blocks: Sequence[BlockRef], answer: str) -> Labelled:
         """Label a turn's blocks, in prompt order. They count as given once a later turn names this very answer.
@@ -93,29 +154,53 @@ class Ledgers:
         key = (namespace, turn.id)
         ledger = self._ledgers.get(key) or Ledger()
         self._remove(key)
-        if ledger.waiting is not None and turn.after == ledger.waiting[0]:
-            name, labels = ledger.waiting
-            ledger.given.update(labels)
-            ledger.next_label = max([ledger.next_label, *(label + 1 for label in labels.values())])
-            ledger.last = name
-        elif turn.after is None or turn.after != ledger.last:
-            ledger = Ledger()
-        ledger.next_label = label = max(ledger.next_label, turn.next_label or 1)
+        base = turn.after if turn.after in ledger.answers else None
+        before = Given({}) if base is None else ledger.went_on(base)
+        label = max(before.next_label, turn.next_label or 1)
         new: dict[Hashable, int] = {}
         labels_of: list[int] = []
         again: list[int] = []
         for block in blocks:
-            known = ledger.given.get(block.key)
+            known = before.labels.get(block.key)
             if known is None:
                 known = new[block.key] = label
                 label += 1
             elif block.tokens > _HINT_TOKENS:
                 again.append(known)
             labels_of.append(known)
-        ledger.waiting = (answer, new)
+        ledger.add(answer, Given({**before.labels, **new}, label, base, len(new)))
         ledger.used_at = self._clock()
         self._put(key, ledger)
-        return Labelled(tuple(labels_of), tuple(again))
+        delta = Delta(namespace, turn.id, answer, base, new, label)
+        return Labelled(tuple(labels_of), tuple(again), delta)
+
+    def apply(self, delta: Delta) -> bool:
+        """Take in a turn that another replica answered; False: what it follows is not known here, or not any more.
+
+        What is known stays as it is then: it is what the client has, should its next turn name it. One that was
+        answered here, and is known, is not taken in again.
+        """
+        self._forget_old()
+        key = (delta.namespace, delta.name)
+        if any(_belongs(key, *barred) for barred in self._bars.values()):
+            return False
+        ledger = self._ledgers.get(key)
+        if ledger is not None and delta.answer in ledger.answers:
+            return True
+        if delta.base is not None and (ledger is None or delta.base not in ledger.answers):
+            return False
+        before = Given({}) if ledger is None or delta.base is None else ledger.answers[delta.base]
+        if not _goes_on(before, delta):
+            return False
+        ledger = ledger or Ledger()
+        self._remove(key)
+        if delta.base is not None:
+            ledger.went_on(delta.base)
+        given = Given({**before.labels, **delta.labels}, delta.next_label, delta.base, len(delta.labels))
+        ledger.add(delta.answer, given)
+        ledger.used_at = self._clock()
+        self._put(key, ledger)
+        return True
 
     def forget(self, namespace: Namespace | None = None, name: str | None = None) -> int:
         """Forget one conversation, those of a namespace, those of a name in any namespace, or all. Returns how many.
@@ -127,6 +212,16 @@ class Ledgers:
             self._remove(key)
         return len(gone)
 
+    def bar(self, record: str, namespace: Namespace | None, name: str | None) -> None:
+        """What the log brings of these before a record is not taken in: that record has it forgotten."""
+        self._bars[record] = (namespace, name)
+        if len(self._bars) > _BARS:
+            self._bars.popitem(last=False)
+
+    def unbar(self, record: str) -> bool:
+        """The record came back, or never will; whether it was waited for."""
+        return self._bars.pop(record, None) is not None
+
     def items(self) -> list[tuple[tuple[Namespace, str], Ledger]]:
         """All of them, used longest ago first; for snapshots."""
         return list(self._ledgers.items())
@@ -135,11 +230,16 @@ class Ledgers:
         """Whether a conversation is (still) one of them."""
         return self._ledgers.get((namespace, name)) is ledger
 
-    def restore(self, namespace: Namespace, name: str, ledger: Ledger) -> None:
-        """Take one over from a snapshot; it counts as used now."""
-        self._remove((namespace, name))
+    def restore(self, namespace: Namespace, name: str, answers: Iterable[tuple[str, Given]]) -> None:
+        """Take over what is known of one elsewhere, beside what is known here; it counts as used now."""
+        key = (namespace, name)
+        ledger = self._ledgers.get(key) or Ledger()
+        self._remove(key)
+        for answer, given in answers:
+            if answer not in ledger.answers:
+                ledger.add(answer, given)
         ledger.used_at = self._clock()
-        self._put((namespace, name), ledger)
+        self._put(key, ledger)
 
     def _put(self, key: tuple[Namespace, str], ledger: Ledger) -> None:
         """Keep one, and forget those used longest ago. One that alone is too large is not kept: it is given in full."""
@@ -157,6 +257,15 @@ class Ledgers:
         ledger = self._ledgers.pop(key, None)
         if ledger is not None:
             self._blocks -= ledger.blocks
+
+
+def _goes_on(before: Given, delta: Delta) -> bool:
+    """Whether labels are new ones for new blocks."""
+    labels = delta.labels.values()
+    if not labels:
+        return delta.next_label >= before.next_label
+    fresh = before.next_label <= min(labels) and max(labels) < delta.next_label and len(set(labels)) == len(labels)
+    return fresh and not delta.labels.keys() & before.labels.keys()
 
 
 def _belongs(key: tuple[Namespace, str], namespace: Namespace | None, name: str | None) -> bool:

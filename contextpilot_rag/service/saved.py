@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -11,7 +12,7 @@ from ..errors import StateError
 from ..index.state import StatePart
 from ..types import Namespace
 from .core import Service
-from .ledger import Ledger, Ledgers
+from .ledger import Given, Ledger, Ledgers
 
 _PART = 500  # blocks of conversations in one part, or a few more
 
@@ -33,7 +34,22 @@ class PoolPart(Struct, array_like=True, forbid_unknown_fields=True, tag="pool"):
 
 
 class SavedLedger(Struct, array_like=True, forbid_unknown_fields=True):
-    """A conversation; see `Ledger`."""
+    """A conversation; or one of its answers that none follows, where it has several.
+
+    Args:
+        tenant: of its namespace.
+        model: likewise.
+        corpus: likewise.
+        head: likewise.
+        name: of the conversation.
+        keys: of the blocks that stand in its messages, as far as they are answered.
+        labels: theirs.
+        last: the answer that stands there last.
+        next_label: above all these labels.
+        waiting: an answer of which it is not known yet whether it stands there.
+        waiting_keys: of the blocks that it gave first.
+        waiting_labels: theirs.
+    """
 
     tenant: str
     model: str
@@ -66,7 +82,7 @@ def dump(service: Service) -> Iterator[SavedPart]:
         yield PoolPart("corpus" if shared else "tenant", name, sorted(service.sharing.get(name, ())) if shared else [])
         yield from pool.index.dump()
     for name, tenant in service.tenants.items():
-        for some in _dump_ledgers(tenant.ledgers):
+        for some in dump_ledgers(tenant.ledgers):
             yield LedgersPart(name, some)
 
 
@@ -87,6 +103,8 @@ def load(
     Raises:
         StateError: the parts tell of no service; this one holds nothing of them.
     """
+    if sharing is not None:
+        service.share(sharing)
     try:
         _load(parts, service, tenants, sharing or {})
     except StateError:
@@ -105,8 +123,7 @@ def _load(
             pools.append((part, []))
         elif isinstance(part, LedgersPart):
             if tenants is None or part.tenant in tenants:
-                for saved in part.ledgers:
-                    _load_ledger(saved, service.tenant(part.tenant).ledgers)
+                restore(service.tenant(part.tenant).ledgers, part.ledgers)
         elif pools:
             pools[-1][1].append(part)
         else:
@@ -120,29 +137,21 @@ def _load(
             service.pool(pool.kind, pool.name).index.load(states)
 
 
-def _dump_ledgers(ledgers: Ledgers) -> Iterator[list[SavedLedger]]:
+def dump_ledgers(ledgers: Ledgers, space: Namespace | None = None) -> Iterator[list[SavedLedger]]:
+    """Conversations in parts, those used longest ago first; they may be used between any two of them.
+
+    Args:
+        ledgers: of a tenant.
+        space: those of this namespace alone, under any head; None: all.
+    """
     some: list[SavedLedger] = []
     blocks = 0
     for (namespace, name), ledger in ledgers.items():
+        if space is not None and replace(namespace, head="") != space:
+            continue
         if not ledgers.holds(namespace, name, ledger):
             continue
-        waiting, new = ledger.waiting or (None, {})
-        some.append(
-            SavedLedger(
-                namespace.tenant,
-                namespace.model,
-                namespace.corpus,
-                namespace.head,
-                name,
-                list(ledger.given),
-                list(ledger.given.values()),
-                ledger.last,
-                ledger.next_label,
-                waiting,
-                list(new),
-                list(new.values()),
-            )
-        )
+        some += _saved(namespace, name, ledger)
         blocks += ledger.blocks + 10
         if blocks >= _PART:
             yield some
@@ -151,12 +160,48 @@ def _dump_ledgers(ledgers: Ledgers) -> Iterator[list[SavedLedger]]:
         yield some
 
 
-def _load_ledger(saved: SavedLedger, ledgers: Ledgers) -> None:
-    given = _labels(saved.keys, saved.labels)
-    new = _labels(saved.waiting_keys, saved.waiting_labels)
-    waiting = None if saved.waiting is None else (saved.waiting, new)
-    namespace = Namespace(saved.tenant, saved.model, saved.corpus, saved.head)
-    ledgers.restore(namespace, saved.name, Ledger(given, saved.last, saved.next_label, waiting))
+def restore(ledgers: Ledgers, saved: Iterable[SavedLedger]) -> None:
+    """Let a tenant know conversations that were saved.
+
+    Raises:
+        StateError: they tell of none; some may be known by then.
+    """
+    for one in saved:
+        ledgers.restore(*conversation(one))
+
+
+def conversation(saved: SavedLedger) -> tuple[Namespace, str, list[tuple[str, Given]]]:
+    """Namespace, name and answers of a conversation that was saved.
+
+    Raises:
+        StateError: it is none.
+    """
+    labels, new = _labels(saved.keys, saved.labels), _labels(saved.waiting_keys, saved.waiting_labels)
+    answers = []
+    if saved.last is not None:
+        answers.append((saved.last, Given(labels, saved.next_label)))
+    if saved.waiting is not None:
+        above = max([saved.next_label, *(label + 1 for label in new.values())])
+        answers.append((saved.waiting, Given({**labels, **new}, above, saved.last, len(new))))
+    return Namespace(saved.tenant, saved.model, saved.corpus, saved.head), saved.name, answers
+
+
+def _saved(namespace: Namespace, name: str, ledger: Ledger) -> Iterator[SavedLedger]:
+    """Each of its answers that no other follows, with the one that it follows."""
+    fields = (namespace.tenant, namespace.model, namespace.corpus, namespace.head, name)
+    followed = {given.base for given in ledger.answers.values()}
+    for answer, given in list(ledger.answers.items()):
+        if answer in followed:
+            continue
+        labels, base = given.labels, given.base
+        before = None if base is None else ledger.answers.get(base)
+        if base is not None and before is None:  # which is known no more
+            yield SavedLedger(*fields, list(labels), list(labels.values()), answer, given.next_label, None, [], [])
+            continue
+        kept = {} if before is None else before.labels
+        new = {key: label for key, label in labels.items() if key not in kept}
+        above = given.next_label - len(new) if before is None else before.next_label
+        yield SavedLedger(*fields, list(kept), list(kept.values()), base, above, answer, list(new), list(new.values()))
 
 
 def _labels(keys: list[Any], labels: list[int]) -> dict[Hashable, int]:
