@@ -45,35 +45,7 @@ class Line(Told, httpcore.NetworkStream):
             OSError: none of them did.
             Late: not in time.
         """
-        if isinstance(found, Future):
-            try:
-                found = found.result(deadline.left())
-            except FutureTimeout:
-                raise Late from None
-        error = OSError(NO_ADDRESS)
-        for number, (family, address) in enumerate(found):
-            try:
-                sock = socket.socket(family, socket.SOCK_STREAM)
-            except OSError as failed:  # a machine without this kind of address
-                error = failed
-                continue
-            try:
-                sock.settimeout(deadline.left() / (len(found) - number))
-                sock.connect(address)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if context is not None:
-                    sock.settimeout(deadline.left())
-                    sock = context.wrap_socket(sock, server_hostname=host)
-            except OSError as failed:
-                sock.close()
-                error = failed
-            except BaseException:
-                sock.close()
-                raise
-            else:
-                return cls(sock)
-        deadline.left()
-        raise error
+        return cls(connected(found, deadline, context, host))
 
     def write(self, buffer: bytes, timeout: Any = None) -> None:  # noqa: ANN401, ARG002
         """Note what is to be sent; it goes out when the answer is waited for."""
@@ -101,6 +73,46 @@ class Line(Told, httpcore.NetworkStream):
     def usable(self) -> bool:
         """Whether it can carry another request: one with something to read was closed, or is out of step."""
         return usable(self._sock) and not (isinstance(self._sock, ssl.SSLSocket) and self._sock.pending())
+
+
+def connected(
+    found: Found | Future[Found], deadline: Deadline, context: ssl.SSLContext | None, host: str
+) -> socket.socket:
+    """A new connection to the first of the addresses that takes it, over TLS where there is a context.
+
+    Raises:
+        OSError: none of them did.
+        Late: not in time.
+    """
+    if isinstance(found, Future):
+        try:
+            found = found.result(deadline.left())
+        except FutureTimeout:
+            raise Late from None
+    error = OSError(NO_ADDRESS)
+    for number, (family, address) in enumerate(found):
+        try:
+            sock = socket.socket(family, socket.SOCK_STREAM)
+        except OSError as failed:  # a machine without this kind of address
+            error = failed
+            continue
+        try:
+            sock.settimeout(deadline.left() / (len(found) - number))
+            sock.connect(address)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if context is not None:
+                sock.settimeout(deadline.left())
+                sock = context.wrap_socket(sock, server_hostname=host)
+        except OSError as failed:
+            sock.close()
+            error = failed
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    deadline.left()
+    raise error
 
 
 def usable(sock: socket.socket) -> bool:

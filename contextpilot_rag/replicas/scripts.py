@@ -1,0 +1,76 @@
+"""Scripts: what the server does in one step, with a stream's log and its snapshot, which one hash tag keeps together.
+
+A key of another kind stands where somebody else has put it: it is dropped, as all that is there may be lost.
+"""
+
+from __future__ import annotations
+
+_COMMON = """
+local log, snap = KEYS[1], KEYS[2]
+local function kind(key) return redis.call('TYPE', key).ok end
+local function drop_unless(key, wanted)
+  local is = kind(key)
+  if is ~= wanted and is ~= 'none' then redis.call('DEL', key) end
+end
+local function parts(position)
+  if type(position) ~= 'string' then return nil end
+  local first, second = position:match('^(%d+)-(%d+)$')
+  if not first then return nil end
+  return {first:gsub('^0+', ''), second:gsub('^0+', '')}
+end
+local function below(a, b)
+  if #a ~= #b then return #a < #b end
+  return a < b
+end
+local function standing()
+  if kind(snap) ~= 'hash' then return nil end
+  local has = redis.call('HMGET', snap, 'p', 'm', 'd')
+  if not (has[2] and has[3]) then return nil end
+  return has[1] and parts(has[1]) and has[1]
+end
+local function put(position, mac, data, keep)
+  drop_unless(snap, 'hash')
+  redis.call('HSET', snap, 'p', position, 'm', mac, 'd', data)
+  redis.call('PEXPIRE', snap, keep)
+  redis.call('PEXPIRE', log, keep)
+end
+"""
+
+FOUND = (
+    _COMMON
+    + """
+if standing() then return 0 end
+drop_unless(log, 'stream')
+redis.call('XADD', log, 'MAXLEN', '~', ARGV[7], '*', 'm', ARGV[5], 'd', ARGV[6])
+put(ARGV[1], ARGV[2], ARGV[3], ARGV[4])
+return 1
+"""
+)
+"""Arguments: the snapshot's position, mac and data, milliseconds to keep it, the entry's mac and data, most entries."""
+
+COMPACT = (
+    _COMMON
+    + """
+local old = standing()
+if old then
+  local a, b = parts(old), parts(ARGV[1])
+  if not below(a[1], b[1]) and not (a[1] == b[1] and below(a[2], b[2])) then return 0 end
+end
+if ARGV[1] ~= '0-0' then
+  if kind(log) ~= 'stream' then return 0 end
+  if #redis.call('XRANGE', log, ARGV[1], ARGV[1]) == 0 then return 0 end
+  -- First what makes room: a script that has written may go on where the memory is full.
+  redis.call('XTRIM', log, 'MINID', '=', ARGV[1])
+end
+put(ARGV[1], ARGV[2], ARGV[3], ARGV[4])
+return 1
+"""
+)
+"""Arguments: the snapshot's position, mac and data, milliseconds to keep it."""
+
+MEND = """
+local is = redis.call('TYPE', KEYS[1]).ok
+if is == ARGV[1] or is == 'none' then return 0 end
+return redis.call('DEL', KEYS[1])
+"""
+"""Drop a key that is not of the kind that it should be."""
