@@ -198,14 +198,14 @@ class Lane:
         """Nothing is cached any more. What is known of prompts stays with the mirror."""
         with self._lock:
             self._forget_heads(None)
-            self.index.forget()
+            self.index.empty()
 
     def clear(self, tell: Callable[[LaneMirror], Moves]) -> None:
         """Tell the mirror that nothing is there, so the trees, too: they know prompts that the mirror does not."""
         with self._lock:
             self._change(tell)
             self._forget_heads(None)
-            self.index.forget()
+            self.index.empty()
 
     def _forget_heads(self, namespace: Namespace | None) -> None:
         with self._heads_lock:
@@ -224,7 +224,7 @@ class Lane:
     def _renew(self) -> None:
         """In a forked child. A change that was half made is made good by the next report of the same path."""
         if was_held(self._lock):
-            self.index.forget()
+            self.index.empty()
         self._lock, self._heads_lock = threading.Lock(), threading.Lock()
         self._heads = OrderedDict(dict.items(self._heads))  # which may have been in the middle of a change, too
 

@@ -163,6 +163,7 @@ class FedIndex(LocalIndex):
                         del self._forgetting[space]
                     return
                 if any(head in {"", record.head} for head in waiting.values()):
+                    self._early.pop(name, None)
                     return
         if isinstance(record, Forgot):
             self._clear(space, record.head)

@@ -228,6 +228,10 @@ class LocalIndex:
                 if namespace in {None, kept, replace(kept, head="")}:
                     self._drop(kept)
 
+    def empty(self) -> None:
+        """Take it that the engine has nothing in its cache any more. Others who share the index are not told."""
+        LocalIndex.forget(self)
+
     def stats(self) -> IndexStats:
         """Counts since the index was made, and the size of its trees."""
         with self._lock:

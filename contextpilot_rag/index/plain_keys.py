@@ -9,7 +9,9 @@ from dataclasses import replace
 from ..errors import InputError
 from ..types import BlockRef, Request, short
 
-_LONGEST = 64  # bytes, or characters; longer keys go by their hash
+MOST_BLOCKS = 65_536  # of one request
+LONGEST_HEAD = 256
+LONGEST = 64  # bytes, or characters; longer keys go by their hash
 
 
 def plain_key(key: Hashable) -> bytes | str | int:
@@ -22,7 +24,7 @@ def plain_key(key: Hashable) -> bytes | str | int:
     ('doc-7', 7, 32)
     """
     kind = type(key)
-    if kind is bytes and len(key) <= _LONGEST:  # type: ignore[arg-type]
+    if kind is bytes and len(key) <= LONGEST:  # type: ignore[arg-type]
         return key  # type: ignore[return-value]
     if isinstance(key, int):
         number = int(key)
@@ -31,11 +33,11 @@ def plain_key(key: Hashable) -> bytes | str | int:
         return _hash(b"int", number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True))
     if isinstance(key, str):
         text = str.__str__(key)
-        if len(text) <= _LONGEST and (text.isascii() or _is_text(text)):
+        if len(text) <= LONGEST and (text.isascii() or _is_text(text)):
             return text
         return _hash(b"str", text.encode("utf-8", "surrogatepass"))
     if isinstance(key, bytes):
-        return _hash(b"bytes", bytes(key)) if len(key) > _LONGEST else bytes(key)
+        return _hash(b"bytes", bytes(key)) if len(key) > LONGEST else bytes(key)
     raise InputError(
         f"a block's key must be bytes, str or int for an index that is shared, not {type(key).__name__} {short(key)}"
     )
@@ -45,8 +47,13 @@ def plain_request(request: Request) -> Request:
     """The same request with plain keys; the very same where they are.
 
     Raises:
-        InputError: a key that cannot be.
+        InputError: a key that cannot be, or more than can be told.
     """
+    if len(request.blocks) > MOST_BLOCKS or len(request.namespace.head) > LONGEST_HEAD:
+        raise InputError(
+            f"an index that is shared takes requests of at most {MOST_BLOCKS} blocks, in namespaces whose head has at "
+            f"most {LONGEST_HEAD} characters"
+        )
     plain = [plain_key(block.key) for block in request.blocks]
     if all(key is block.key for key, block in zip(plain, request.blocks, strict=True)):
         return request

@@ -7,22 +7,20 @@ somebody who means harm: `checked` says whether it can be true at all.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from ..errors import StateError
 from ..types import Alignment, Belief, BlockRef, Namespace, OrderBudget, Request, Rule, Usage
+from .lengths import MOST_TOKENS
+from .plain_keys import LONGEST, LONGEST_HEAD, MOST_BLOCKS
 
-MOST_BLOCKS = 65_536  # of one record
-MOST_TOKENS = 2**31
-
-Key = bytes | str | int
-Keys = Annotated[list[Key], Meta(max_length=MOST_BLOCKS)]
+Keys = Annotated[list[Any], Meta(max_length=MOST_BLOCKS)]  # bytes, str or int: `checked` sees to it
 Tokens = Annotated[list[Annotated[int, Meta(ge=0, le=MOST_TOKENS)]], Meta(max_length=MOST_BLOCKS)]
 Count = Annotated[int, Meta(ge=0, le=2**62)]
 Reported = Annotated[int, Meta(ge=0, le=MOST_TOKENS)] | None
-Head = Annotated[str, Meta(max_length=256)]
+Head = Annotated[str, Meta(max_length=LONGEST_HEAD)]
 Name = Annotated[str, Meta(max_length=64)]
 
 # Fields that later versions add stand behind these, so that each version reads what it knows of a record.
@@ -118,7 +116,7 @@ def sent(alignment: Alignment, *, learn: bool) -> Sent:
     budget = request.budget
     return Sent(
         request.namespace.head,
-        [block.key for block in request.blocks],  # type: ignore[misc]
+        [block.key for block in request.blocks],
         [block.tokens for block in request.blocks],
         list(alignment.order) if alignment.changed else [],
         alignment.cached_blocks,
@@ -136,7 +134,7 @@ def observed(alignment: Alignment, usage: Usage, of: str) -> Observed:
     blocks = [alignment.request.blocks[rank] for rank in alignment.order]
     return Observed(
         alignment.request.namespace.head,
-        [block.key for block in blocks],  # type: ignore[misc]
+        [block.key for block in blocks],
         [block.tokens for block in blocks],
         alignment.cached_blocks,
         alignment.predicted_cached_tokens,
@@ -156,7 +154,7 @@ def failed(alignment: Alignment) -> Failed:
     blocks = [alignment.request.blocks[rank] for rank in alignment.order]
     return Failed(
         alignment.request.namespace.head,
-        [block.key for block in blocks],  # type: ignore[misc]
+        [block.key for block in blocks],
         [block.tokens for block in blocks],
         alignment.cached_blocks,
         belief.tree,
@@ -175,8 +173,10 @@ def checked(record: IndexRecord) -> IndexRecord:
     size = len(record.keys)
     if len(record.tokens) != size:
         raise StateError("a record has blocks without tokens, or tokens without blocks")
-    if any(type(key) is int and not -(2**63) <= key < 2**63 for key in record.keys):
-        raise StateError("a record has a block's key that is no number of 64 bits")
+    if not all(map(_sound, record.keys)):
+        raise StateError(
+            "a record has a block's key that is neither short bytes, nor a short text, nor a 64-bit number"
+        )
     if len(set(record.keys)) != size:
         raise StateError("a record has a block twice")
     if record.cached_blocks > size:
@@ -200,7 +200,7 @@ def alignment_of(record: Sent | Observed | Failed, namespace: Namespace) -> Alig
         record: `checked`.
         namespace: with the record's head.
     """
-    blocks = tuple(map(BlockRef, record.keys, record.tokens))
+    blocks = tuple([BlockRef(key, tokens or 1) for key, tokens in zip(record.keys, record.tokens, strict=True)])
     order = tuple(range(len(blocks)))
     if isinstance(record, Sent):
         budget = OrderBudget()
@@ -225,3 +225,9 @@ def alignment_of(record: Sent | Observed | Failed, namespace: Namespace) -> Alig
 def usage_of(record: Observed) -> Usage:
     """What was reported."""
     return Usage(record.prompt_tokens, record.cached_tokens, record.completion_tokens)
+
+
+def _sound(key: object) -> bool:
+    if type(key) is int:
+        return -(2**63) <= key < 2**63
+    return (type(key) is bytes or type(key) is str) and len(key) <= LONGEST

@@ -13,6 +13,7 @@ from .ages import Ages
 from .ahead import Ahead
 from .believed import Believed, Both
 from .history import HISTORY_REQUESTS, History
+from .plain_keys import MOST_BLOCKS
 from .reports import Reports, Terms
 from .shadow import PACE, SHADOW_BLOCKS, AdaptiveTail, FixedTail, Standing, Tail
 from .state import (
@@ -247,7 +248,12 @@ def load_shares(parts: Iterable[StatePart], limits: Limits) -> list[tuple[Namesp
             load_history(histories, tail.history)
             for standing in standings:
                 tail.resume(standing)
-        tree = load_tree(trees, limits.terms.capacity_tokens, limits.tree_blocks(tail.entries if tail else 0))
+        most = limits.tree_blocks(tail.entries if tail else 0)
+        if exact:  # with what is over the limits there, too: the request that was sent last is kept, however large
+            tree = load_tree(trees, None, most + MOST_BLOCKS)
+            tree.max_blocks = most
+        else:
+            tree = load_tree(trees, limits.terms.capacity_tokens, most)
         share = limits.share_of(tree, tail)
         for uses in exact:
             share.resume(uses, limits)
