@@ -196,7 +196,7 @@ class RedisLog:
 
     def _ring(self, streams: Sequence[str], used: Sequence[str], *, put_off: bool) -> list[Ask]:
         asks = [_ask("XADD", self._rung, "MAXLEN", "~", _MOST_RINGS, "*", "s", " ".join(streams))]
-        now = round(time.time(), 3)
+        now = time.time()
         if used:
             asks.append(_ask("ZADD", self._used, *(part for name in used for part in (now, name))))
         if put_off:

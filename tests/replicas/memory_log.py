@@ -46,7 +46,7 @@ class MemoryLog:
         self._closed = False
         self._holding = False
         self._held: list[list[Written]] = []
-        self._clock = 1_000_000
+        self._clock = 5_000_000
         self._streams: dict[str, list[Entry]] = {}
         self._snapshots: dict[str, Snapshot] = {}
         self._rings: list[tuple[str, list[str]]] = []
