@@ -41,8 +41,8 @@ class Adapter:
     """A pilot inside a framework: texts in, an order out, and no failure ever.
 
     Args:
-        pilot: a `ContextPilot` or `AsyncContextPilot` to share, an index, the address of a service that is one, or
-            None: the service at ``CONTEXTPILOT_INDEX`` if that is set, else an index of its own in this process.
+        pilot: a `ContextPilot` or `AsyncContextPilot` to share, an index, the address of a service or of replicas' log,
+            or None: the one at ``CONTEXTPILOT_INDEX`` if that is set, else an index of its own in this process.
         namespace: what may share cached prefixes; None: the pilot's.
         remember: requests under way that a report can be matched to; the oldest go.
         **options: settings for every request: order, min_gain, protect_top, ...

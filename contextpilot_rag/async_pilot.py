@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from typing_extensions import ParamSpec, Unpack
 
     from .engines.pool import EnginePool
+    from .replicas.process import ProcessReplica
     from .sending import Client
 
     P = ParamSpec("P")
@@ -87,6 +88,11 @@ class AsyncContextPilot:
     def engines(self) -> EnginePool:
         """As `ContextPilot.engines`."""
         return self._pilot.engines
+
+    @property
+    def replica(self) -> ProcessReplica | None:
+        """As `ContextPilot.replica`."""
+        return self._pilot.replica
 
     @property
     def failures(self) -> int:
@@ -223,7 +229,10 @@ class AsyncContextPilot:
 
     async def aclose(self) -> None:
         """As `ContextPilot.close`."""
-        self._pilot.close()
+        if self._pilot.replica is None:
+            self._pilot.close()
+        else:
+            await asyncio.to_thread(self._pilot.close)
 
     async def apart(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of a call that may ask the index, which must not keep the event loop waiting.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,15 @@ from .errors import SettingsError
 from .failing import Failures
 from .index.local import ContextIndex, LocalIndex
 from .remote.index import RemoteIndex
+from .replicas.address import SCHEMES, parse_address
 from .settings import Settings, name_of, of_environment
 from .types import short
 
 if TYPE_CHECKING:
     from .engines.pool import EnginePool
+    from .replicas.process import ProcessReplica
+
+    Made = RemoteIndex | ProcessReplica | None
 
 logger = logging.getLogger("contextpilot_rag")
 
@@ -30,6 +35,8 @@ _OF_INDEX = (
     "history_requests",
 )
 _OF_CONNECTION = ("api_key", "index_timeout")
+_POOL = "pilot"  # what replicas call the index of whoever knows no engines, or does not choose among them
+_unprotected = threading.Event()  # it was said that entries are not
 
 
 def chosen_settings(settings: Settings | None, index: str | ContextIndex | None, given: Mapping[str, Any]) -> Settings:
@@ -45,10 +52,40 @@ def chosen_settings(settings: Settings | None, index: str | ContextIndex | None,
     return Settings.from_env(**given) if settings is None else settings.with_(**given)
 
 
+def chosen_parts(
+    index: str | ContextIndex | None,
+    engines: Iterable[EngineLike] | EngineLike | None,
+    settings: Settings,
+    given: Mapping[str, object],
+    tokenizer: object,
+    failures: Failures,
+) -> tuple[Made, EnginePool | None, ContextIndex]:
+    """What a pilot is made of: what of its index is to be closed, the engines that are followed, and the index.
+
+    A replica, and the following of engines, begin.
+
+    Args:
+        index: as the pilot was given it; None: as its settings say.
+        engines: the same.
+        settings: the pilot's.
+        given: those that were named one by one, so that somebody counts on them.
+        tokenizer: the pilot's.
+        failures: counts what goes wrong where the index is elsewhere.
+
+    Raises:
+        SettingsError: one cannot be used, or they do not go together.
+    """
+    made, chosen = chosen_index(index, settings, given)
+    pool, chosen = chosen_engines(engines, index, made, chosen, settings, tokenizer, failures)
+    if made is not None and not isinstance(made, RemoteIndex):
+        made.start()  # now that it has all indexes that it feeds
+    return made, pool, chosen
+
+
 def chosen_index(
     index: str | ContextIndex | None, settings: Settings, given: Mapping[str, object]
-) -> tuple[RemoteIndex | None, ContextIndex]:
-    """The index that is meant, and if it was made here and has connections, that it is to be closed.
+) -> tuple[Made, ContextIndex]:
+    """The index that is meant, and if it was made here and has connections, what is to be closed.
 
     Args:
         index: as the pilot was given it; None: as its settings say.
@@ -84,6 +121,7 @@ def chosen_index(
 def chosen_engines(
     engines: Iterable[EngineLike] | EngineLike | None,
     index: object,
+    made: Made,
     chosen: ContextIndex,
     settings: Settings,
     tokenizer: object,
@@ -94,6 +132,7 @@ def chosen_engines(
     Args:
         engines: as the pilot was given them; None: as its settings say.
         index: as the pilot was given it.
+        made: with it, if it was made for the pilot.
         chosen: the same as an object.
         settings: the pilot's.
         tokenizer: the pilot's.
@@ -111,7 +150,8 @@ def chosen_engines(
     whole = tokenizer if callable(getattr(tokenizer, "apply_chat_template", None)) else None
     from .engines.pool import EnginePool  # most pilots know no engines
 
-    if (settings.index if index is None else index) == "embedded":
+    replica = replica_of(made)
+    if replica is not None or (settings.index if index is None else index) == "embedded":
         from .engines.fleet import Fleet
 
         def make(engine: Engine | None) -> LocalIndex:
@@ -119,13 +159,15 @@ def chosen_engines(
             capacity = own or settings.capacity_tokens
             # Of several that somebody else chooses from, one report says little of the others.
             single = False if engine is None and len(found) > 1 else None
-            return _embedded(settings, capacity, None if engine is None else engine.block_size, single)
+            block_size = None if engine is None else engine.block_size
+            pool = _POOL if engine is None else f"engine:{engine.name}"
+            return _embedded(settings, replica, pool, capacity, block_size, single)
 
         fleet = Fleet(found, make, routing=settings.routing)
         return EnginePool(found, fleet, whole), fleet
     if not isinstance(chosen, RemoteIndex):
         raise SettingsError(
-            "engines are followed by the embedded index, or by a service; one that is yours is not told"
+            "engines are followed by the embedded index, by a replica's, or by a service; one that is yours is not told"
         )
     from .engines.coverer import Coverer
 
@@ -134,10 +176,26 @@ def chosen_engines(
     return EnginePool(here, coverer, whole, elsewhere=True), chosen
 
 
+def replica_of(made: Made) -> ProcessReplica | None:
+    """What was made for a pilot's index, if that is a replica."""
+    return None if isinstance(made, RemoteIndex) else made
+
+
 def _embedded(
-    settings: Settings, capacity: int | None, kv_block_tokens: int | None = None, single: bool | None = None
+    settings: Settings,
+    replica: ProcessReplica | None,
+    pool: str,
+    capacity: int | None,
+    kv_block_tokens: int | None = None,
+    single: bool | None = None,
 ) -> LocalIndex:
-    return LocalIndex(
+    """An index in this process's memory, fed by a log if there is a replica."""
+    make: Callable[..., LocalIndex] = LocalIndex
+    if replica is not None:
+        from .replicas.replicated import ReplicatedIndex
+
+        make = partial(ReplicatedIndex, replica, pool)
+    return make(
         capacity,
         settings.max_blocks,
         settings.max_namespaces,
@@ -149,12 +207,14 @@ def _embedded(
     )
 
 
-def _by_name(index: str, settings: Settings, given: Mapping[str, object]) -> tuple[RemoteIndex | None, ContextIndex]:
-    if index == "embedded":
+def _by_name(index: str, settings: Settings, given: Mapping[str, object]) -> tuple[Made, ContextIndex]:
+    replica = _replica(index, settings)
+    if replica is not None or index == "embedded":
         _mean_nothing(
-            [name for name in _OF_CONNECTION if name in given], "for an index that is a service; this one is embedded"
+            [name for name in _OF_CONNECTION if name in given],
+            "for an index that is a service; this one is in the process",
         )
-        return None, _embedded(settings, settings.capacity_tokens)
+        return replica, _embedded(settings, replica, _POOL, settings.capacity_tokens)
     if "://" not in index:
         raise _unknown(index)
     made = RemoteIndex(index, api_key=settings.api_key, timeout=settings.index_timeout)
@@ -164,6 +224,27 @@ def _by_name(index: str, settings: Settings, given: Mapping[str, object]) -> tup
         "set where the index is, in its service; here it means nothing",
     )
     return made, made
+
+
+def _replica(index: str, settings: Settings) -> ProcessReplica | None:
+    """This process's replica, if the address is that of a log."""
+    scheme, found, _ = index.partition("://")
+    if not found or scheme.lower() not in SCHEMES:
+        return None
+    from .replicas.process import ProcessReplica
+    from .replicas.redis_log import open_log
+    from .replicas.space import Names
+
+    address = parse_address(index)
+    made = ProcessReplica(partial(open_log, address), Names(settings.salt_secret, address.prefix))
+    if not settings.salt_secret and not _unprotected.is_set():
+        _unprotected.set()
+        logger.warning(
+            "replicas without salt_secret (%s): whoever can write to the log's server can feed them what he likes "
+            "(said once); give all of them the same secret",
+            name_of("salt_secret"),
+        )
+    return made
 
 
 def _of_nobody(name: str, settings: Settings) -> bool:
@@ -180,6 +261,6 @@ def _mean_nothing(names: list[str], why: str) -> None:
 def _unknown(index: object) -> SettingsError:
     shown = "of this text" if isinstance(index, str) and "@" in index else short(index)  # it may hold a password
     return SettingsError(
-        f"unknown index {shown}: give 'embedded', a service's address (http://HOST:PORT), or an object that is "
-        "a ContextIndex"
+        f"unknown index {shown}: give 'embedded', a service's address (http://HOST:PORT), that of a log for replicas "
+        "(redis://HOST:PORT), or an object that is a ContextIndex"
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .asking import Asker
 from .batch import Plan
-from .choosing import chosen_engines, chosen_index, chosen_settings
+from .choosing import chosen_parts, chosen_settings, replica_of
 from .conversation import Conversation, left_out, opened, store_for
 from .deciding import check_batch, plan_within, prepared_batch
 from .dedup.messages import Messages
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .engines.pool import EnginePool
+    from .replicas.process import ProcessReplica
     from .sending import Client
 
 
@@ -41,8 +42,9 @@ class ContextPilot:
     """Aligns the blocks of each request to what the engine has cached.
 
     Args:
-        index: "embedded"; or the address of a service that several processes share, http(s)://HOST:PORT; or any
-            `ContextIndex` (to share one between pilots). None: "embedded", unless ``CONTEXTPILOT_INDEX`` says where.
+        index: "embedded"; or the address of a service that several processes share, http(s)://HOST:PORT; or of a log by
+            which the processes' own indexes converge, redis(s)://HOST:PORT; or any `ContextIndex` (to share one between
+            pilots). None: "embedded", unless ``CONTEXTPILOT_INDEX`` says where.
         engines: where requests go: addresses, or `Engine` objects. Their caches are followed, and ``align`` says which
             one a request should go to. A service listens to them itself (``serve --engine``), and is told from here
             where the blocks of answered prompts stand. None: as ``CONTEXTPILOT_ENGINES`` says.
@@ -79,8 +81,8 @@ class ContextPilot:
         self._tokens = TokenCounter(tokenizer)
         self._conversations = store_for(self.settings, time.monotonic)
         self._failures = Failures(raises=self.settings.on_error == "raise")
-        self._made, chosen = chosen_index(index, self.settings, options)
-        self._pool, chosen = chosen_engines(engines, index, chosen, self.settings, tokenizer, self._failures)
+        parts = chosen_parts(index, engines, self.settings, options, tokenizer, self._failures)
+        self._made, self._pool, chosen = parts
         self.asker = Asker(chosen, self._failures, self.settings.salt_secret)
         self._learner = Learner(self.asker, self._tokens, self._failures, self._pool)
 
@@ -105,6 +107,11 @@ class ContextPilot:
         from .engines.pool import NoEngines  # most pilots know no engines
 
         return NoEngines() if self._pool is None else self._pool
+
+    @property
+    def replica(self) -> ProcessReplica | None:
+        """This process's part in the log that its index follows; its ``status`` says how it stands. None: no log."""
+        return replica_of(self._made)
 
     def route(self, engine: str | None, tokens: int = 0) -> str | None:
         """Which engine a conversation goes on at: the one that it was at, while that lives.
@@ -138,8 +145,7 @@ class ContextPilot:
             question: stands last in the prompt, as it is. Empty: a `Context`'s own question.
             namespace: for this request; None: the pilot's.
             key: your name for the request; comes back as ``alignment.request.key``.
-            system: the system prompt, where requests have different ones: only those with the same share a prefix. It
-                is what ``messages()`` begins with, then.
+            system: the system prompt, if requests differ in it: only equal ones share a prefix; ``messages()`` has it.
             **options: settings for this request: order, min_gain, protect_top, max_displacement, echo, order_hint.
 
         Raises:
@@ -163,8 +169,7 @@ class ContextPilot:
     ) -> AlignedPrompt:
         """The first half of `align`: check and count, ask the index nothing; the order is the retriever's."""
         settings = self.settings.for_request(options)
-        searched = settings.max_text if settings.dedup == "blocks+chunks" else None
-        given = distinct(blocks, settings.normalise, searched)
+        given = distinct(blocks, settings.normalise, settings.max_text if settings.dedup == "blocks+chunks" else None)
         if isinstance(blocks, Context) and not question:
             question = blocks.question
         question = plain_text(question, "the question")
@@ -309,8 +314,7 @@ class ContextPilot:
             SettingsError: a namespace that is none.
         """
         space = self._namespace if namespace is None else namespace_of(namespace)
-        messages = None if messages is None else list(messages)
-        make = partial(opened, self, space, system, left_out(self.settings), messages)
+        make = partial(opened, self, space, system, left_out(self.settings), messages and list(messages))
         return make(None) if name is None else self._conversations.get(space, name, make)
 
     def count_tokens(self, text: str) -> int:
@@ -366,7 +370,7 @@ class ContextPilot:
         self._failures.fail_with(error)
 
     def forget(self, namespace: Namespace | str | None = None, *, conversations: bool = False) -> None:
-        """Drop what the index knows of a namespace; None: of all. A service forgets it for all processes of the tenant.
+        """Drop what the index knows of a namespace; None: of all. A service, and replicas, forget it for all processes.
 
         Args:
             namespace: which; None: all.
@@ -389,7 +393,7 @@ class ContextPilot:
         return self.index.stats()
 
     def close(self) -> None:
-        """End what this pilot made: an index's connections (new ones are made on use), the following of engines."""
+        """End what this pilot made: connections or a replica (made anew on use), the following of engines."""
         if self._pool is not None:
             self._pool.close()
         if self._made is not None:

@@ -92,7 +92,7 @@ class Settings:
         max_namespaces: namespaces the index keeps.
         history_requests: recent requests of each namespace that "throughput" learns its orders from.
         on_error: "open": if the index fails, the retriever's order goes out; "raise": `IndexFailed` is raised.
-        salt_secret: secret that the engine's cache salts are derived with.
+        salt_secret: secret that the engine's cache salts are derived with, and that replicas sign with; all have one.
         enabled: False: as ``order="retrieved"``, whatever orders the code asks for; a switch for incidents.
         dedup: "off" gives every block in full, each time; "blocks" gives a block once in a conversation, and a location
             hint for it from then on; "blocks+chunks" does the same for parts of blocks and of tools' results.
@@ -103,7 +103,7 @@ class Settings:
         conversation_characters: of all conversations together; the ones used longest ago go.
         api_key: for an index that is a service.
         index_timeout: seconds that such an index has to answer in; after that the retriever's order goes out.
-        index: "embedded", or a service's address, for pilots that are given no index.
+        index: "embedded", or the address of a service or of replicas' log, for pilots that are given no index.
         engines: for pilots that are given none: addresses, each perhaps with settings of `Engine` behind it
             (``http://HOST:PORT events=tcp://HOST:PORT``), separated by commas.
         routing: "pilot" says for each request which engine it should go to; "external": somebody else chooses, and one
@@ -152,7 +152,7 @@ class Settings:
             object.__setattr__(self, name, checked(name, getattr(self, name), kind, secret=name in SECRETS))
 
     def __repr__(self) -> str:
-        shown = (f"{name}={('***' if value and name in SECRETS else value)!r}" for name, value in self._items())
+        shown = (f"{name}={_shown(name, value)!r}" for name, value in self._items())
         return f"Settings({', '.join(shown)})"
 
     @classmethod
@@ -217,6 +217,14 @@ class Settings:
 
     def _items(self) -> list[tuple[str, Any]]:
         return [(field.name, getattr(self, field.name)) for field in fields(self)]
+
+
+def _shown(name: str, value: Any) -> Any:  # noqa: ANN401
+    if value and name in SECRETS:
+        return "***"
+    if name == "index" and ("@" in value or "?" in value):  # there may be a password in it
+        return f"{value.partition('://')[0]}://***" if "://" in value else "***"
+    return value
 
 
 _KINDS: dict[str, Any] = {}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contextpilot_rag import BlockRef, LocalIndex, Namespace, OrderBudget, Request, Usage
+from contextpilot_rag import Alignment, BlockRef, LocalIndex, Namespace, OrderBudget, Request, Usage
 from contextpilot_rag.errors import InputError
 from contextpilot_rag.index.fed import FedIndex
 from tests.index.conformance import IndexConformance
@@ -81,7 +81,7 @@ STEPS = st.lists(
 
 def work(followers: list[Follower], steps) -> None:
     """What is asked of each, in this order; whoever answers was asked there."""
-    aligned = [[] for _ in followers]
+    aligned: list[list[Alignment]] = [[] for _ in followers]
     for what, who, more in steps:
         follower = followers[who % len(followers)]
         mine = aligned[who % len(followers)]
@@ -115,7 +115,7 @@ def known(index: FedIndex) -> list[list[bytes]]:
     return [written(index, space) for space in (SPACE, OTHER)]
 
 
-def by_head(dump: list[list[bytes]]) -> list[list[bytes]]:
+def by_head(dump: list[list[bytes]]) -> list[list[tuple[bytes, ...]]]:
     """The order in which heads are written is each index's own: the one used last there comes last."""
     return [sorted(_groups(parts)) for parts in dump]
 
@@ -170,7 +170,7 @@ def test_who_joins_late_by_a_copy_goes_on_as_the_very_same(options, before, afte
     assert without_tails(late.index) == without_tails(followers[0].index)
 
 
-def without_tails(index: FedIndex) -> list:
+def without_tails(index: FedIndex) -> list[list[tuple[bytes, ...]]]:
     kinds = ("HistoryPart", "Standing")
     found = []
     for parts in known(index):
