@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("trace", type=Path, metavar="TRACE.jsonl")
     parser.add_argument("--tokens", type=Path, metavar="FILE", help="JSON object of block lengths; without: all equal")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the schedule")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the schedule; with --ray a folder of schedules")
     parser.add_argument(
         "--order",
         choices=("retrieved", "balanced", "throughput", "fixed"),
@@ -46,6 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--progress", action="store_true", help="show how far it is")
     parser.add_argument("--ceiling", action="store_true", help="also say what no plan can pass (slow above 20,000)")
     parser.add_argument("--capacity", type=int, metavar="TOKENS", help="also say what a cache of this size would find")
+    parser.add_argument(
+        "--ray", metavar="ADDRESS", help="plan on a Ray cluster, a trace of any length: local, auto or HOST:PORT"
+    )
+    parser.add_argument("--shards", type=int, metavar="N", help="with --ray: how many engines; a schedule for each")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
@@ -63,6 +67,13 @@ def run(options: argparse.Namespace) -> str:
         raise SettingsError(f"--capacity must be at least 1, not {options.capacity}")
     given = {} if options.min_gain is None else {"min_gain": options.min_gain}
     budget = Settings(order=options.order, **given).budget
+    if options.ray is None and options.shards is not None:
+        raise SettingsError("--shards needs --ray")
+    if options.ray is not None:
+        from .batches.command import run_on_ray
+
+        with _bar(options.progress) as report:
+            return run_on_ray(options, given, report)
     lengths = None if options.tokens is None else read_tokens(options.tokens)
     trace = {request.qid: request for request in read_trace(options.trace, lengths)}
     started = time.monotonic()

@@ -152,12 +152,13 @@ class ShardedPlan:
         before = self.totals.retrieved / self.totals.tokens if self.totals.tokens else 0.0
         computed = self.tokens - self.totals.retrieved
         saved = (self.totals.cached - self.totals.retrieved) / computed if computed else 0.0
+        engines = f"{len(self.shards)} engines" if len(self.shards) > 1 else "1 engine"
         groups = (
             f"{self.groups:,} groups of up to {self.largest:,}" if self.groups > 1 else f"1 group of {self.largest:,}"
         )
         return "\n".join(
             [
-                f"{len(self):,} requests, {self.tokens:,} tokens of blocks, for {len(self.shards)} engines",
+                f"{len(self):,} requests, {self.tokens:,} tokens of blocks, for {engines}",
                 f"as retrieved {before:>6.1%} of the tokens found in the caches".replace("%", " %"),
                 f"as planned   {self.hit_ratio:>6.1%}, {saved:.1%} of the prefill saved".replace("%", " %"),
                 f"another order for {self.totals.changed:,} of {len(self):,} requests",
