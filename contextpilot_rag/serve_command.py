@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from .errors import ContextPilotError, MissingPackage, SettingsError
+from .replicas.address import parse_address
 from .service.settings import PREFIX, REPEATED, SECRETS, ServiceSettings, kinds
 from .setting_options import SettingOptions
 from .settings import PROXY_PREFIX
@@ -22,6 +23,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "keys and TLS": ("keys", "tls_certificate", "tls_key"),
     "engines that it follows": ("engines", "capacity_tokens"),
     "what it forwards": ("upstreams",),
+    "replicas of it": ("replicate",),
     "what it keeps": (
         "state",
         "snapshot_seconds",
@@ -57,7 +59,8 @@ DECIDED = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options: one for each setting, but for secrets: everybody sees them in a list of processes."""
     parser.usage = (
-        "%(prog)s [--keys FILE] [--host ADDRESS] [--port N] [--state FOLDER] [--engine LINE ...] [OPTION ...]"
+        "%(prog)s [--keys FILE] [--host ADDRESS] [--port N] [--state FOLDER] [--replicate URL] [--engine LINE ...] "
+        "[OPTION ...]"
     )
     parser.description = (
         "Serves one context index to all processes that share an engine. It runs as it is; of the options these matter "
@@ -72,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _options().add(parser, GROUPS)
     parser.add_argument(
-        "--workers", metavar="N", default="1", help="processes; one owns the index, so only 1 can be had"
+        "--workers", metavar="N", default="1", help="of one process, which is 1; for more there is --replicate"
     )
 
 
@@ -149,12 +152,14 @@ def settings_of(options: argparse.Namespace) -> ServiceSettings:
     """
     if options.workers != "1":
         raise SettingsError(
-            f"--workers {options.workers}: one process owns the index; several would each know a part of what is "
-            "cached. Until an index can be shared between processes there is one worker"
+            f"--workers {options.workers}: a process has one index, and one worker. For several start as many, "
+            "each with the same --replicate redis://HOST:6379: each comes to know what the others know"
         )
+    if options.replicate and parse_address(options.replicate).password:
+        logger.warning("others can read the password in --replicate in a list of processes; set %sREPLICATE", PREFIX)
     return ServiceSettings.from_env(**_options().given(options))
 
 
 def _options() -> SettingOptions:
-    metavars = {"host": "ADDRESS", "upstreams": "URL", "state": "FOLDER", "rate": "NUMBER"}
+    metavars = {"host": "ADDRESS", "replicate": "URL", "upstreams": "URL", "state": "FOLDER", "rate": "NUMBER"}
     return SettingOptions(ServiceSettings, kinds(), REPEATED, metavars)

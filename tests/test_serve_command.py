@@ -85,7 +85,7 @@ def test_every_setting_but_secrets_is_an_option_with_its_meaning(capsys):
         (["--engine", "nowhere"], "^--engine: .*'nowhere'"),
         (["--engine", "http://a:1 event=tcp://a:2"], "^--engine: .*did you mean 'events'"),
         (["--engine", "http://a:1", "--engine", "http://a:1"], "^--engine: two engines are called 'a:1'"),
-        (["--workers", "2"], "one process owns the index"),
+        (["--workers", "2"], "a process has one index.*--replicate"),
         (["--tls-key", "k"], "^--tls-certificate FILE is missing"),
         (["--tls-certificate", "k"], "^--tls-key FILE is missing"),
     ],

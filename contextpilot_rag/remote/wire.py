@@ -286,10 +286,11 @@ class StatsOut(Struct):
     ] = 0
 
 
-class HealthOut(Struct):
-    """What the service can do now."""
+class HealthOut(Struct, omit_defaults=True):
+    """What the service can do now; and whether it hears the other replicas, where there are any."""
 
     state: Literal["starting", "ready", "draining"]
+    replica: Literal["joined", "alone"] | None = None
 
 
 class Forgotten(Struct):

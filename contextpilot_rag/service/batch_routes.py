@@ -53,6 +53,7 @@ async def _align(call: Call[None]) -> wire.BatchOut:
     requests: list[tuple[wire.AlignIn, Distinct]] = []
     try:
         await _check(call, tenant, raws, requests)
+        await call.caught_up(*[given for given, _ in requests])
         return wire.BatchOut(await _answer(call, tenant, requests))
     finally:
         for given, _ in requests:

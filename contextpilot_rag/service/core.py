@@ -9,6 +9,7 @@ from functools import partial
 from ..identity import cache_salt, secret_salt
 from ..types import Namespace
 from .leftovers import Leftovers, ServedIndex
+from .replica_records import ServiceJournal
 from .settings import ServiceSettings
 from .tenant import Pool, Tenant
 from .watchers import Watcher
@@ -45,6 +46,7 @@ class Service:
         self.sharing: Mapping[str, frozenset[str]] = {}  # corpus: tenants that share it
         self.leaving: list[Callable[[Tenant], None]] = []  # called with a tenant that is no more
         self.forgetting: list[Callable[[str, str, Namespace | None], None]] = []  # with a pool, and what goes of it
+        self.journals: Callable[[str, str, ServedIndex], ServiceJournal] | None = None  # of a pool; None: no replicas
         self._secret = secret
         self._clock = clock
         self._watchers = watchers
@@ -88,8 +90,11 @@ class Service:
                 max_total_blocks=chosen.tenant_blocks,
                 kv_block_tokens=self._kv_block,
             )
-            index.forgetting = partial(self._tell_forgetting, kind, name)
-            pool = pools[name] = Pool(index, partial(self._salt, kind, name), kind != "tenant", (kind, name))
+            journal = None if self.journals is None else self.journals(kind, name, index)
+            index.follow(journal)
+            index.on_forget = partial(self._tell_forgetting, kind, name)
+            pool = Pool(index, partial(self._salt, kind, name), kind != "tenant", (kind, name), journal)
+            pools[name] = pool
         return pool
 
     def known_pool(self, kind: str, name: str) -> Pool | None:
@@ -118,11 +123,13 @@ class Service:
         """Let tenants share corpora as told from now on.
 
         Where one may no longer, the corpus begins anew, in the index and (by its salt) in the engine: what the others
-        put there after that is none of its business. Corpora that nobody shares any more are forgotten.
+        put there after that is none of its business. Corpora that nobody shares any more are forgotten. Where there are
+        replicas, it begins anew, too, where somebody joins: those who share it have a log of their own.
         """
         for corpus in list(self._shared):
-            before = self.sharing.get(corpus)
-            if corpus not in sharing or (before is not None and not before <= sharing[corpus]):
+            before, now = self.sharing.get(corpus), sharing.get(corpus)
+            kept = now is not None and (before is None or (before == now if self.journals else before <= now))
+            if not kept:
                 self._shared.pop(corpus).index.forget()
                 self._tell_forgotten("", Namespace(corpus=corpus))
         self.sharing = sharing
@@ -130,6 +137,8 @@ class Service:
     def forget_shared(self, namespace: Namespace) -> int:
         """Drop what is known of a namespace of a corpus that tenants share, whoever they are. Returns how many."""
         pool = self._shared.get(namespace.corpus)
+        if pool is None and self.journals is not None and namespace.corpus in self.sharing:
+            pool = self.pool("corpus", namespace.corpus)  # others may know of it
         if pool is None:
             return 0
         before = pool.index.stats().namespaces
@@ -141,6 +150,8 @@ class Service:
     def drop(self, names: Sequence[str]) -> None:
         """Forget tenants that are no more."""
         for name in names:
+            if self.journals is not None:
+                self.tenant(name).forget_talks()
             tenant, pool = self._tenants.pop(name, None), self._own.pop(name, None)
             if pool is not None:
                 pool.index.forget()
@@ -149,6 +160,12 @@ class Service:
             if tenant is not None:
                 for leave in self.leaving:
                     leave(tenant)
+
+    def forgotten_elsewhere(self, kind: str, name: str, namespace: Namespace) -> None:
+        """Another replica had a namespace of a pool forgotten, under any head if it names none; its index knows."""
+        self._tell_forgetting(kind, name, namespace)
+        for tenant in (name,) if kind == "tenant" else self.sharing.get(name, ()):
+            self._tell_forgotten(tenant, namespace)
 
     def _tell_forgotten(self, tenant: str, namespace: Namespace | None) -> None:
         """What is no more shall not be shown, nor stay on disk for long."""

@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,9 +157,17 @@ class KeyWatch:
         gate: who may ask.
         service: what is held; None: nothing that the gate has to say something of.
         seconds: between two looks.
+        regrouped: called when what the gate says has changed, and is enforced.
     """
 
-    def __init__(self, gate: Gate, service: Service | None, seconds: float = 2.0) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        service: Service | None,
+        seconds: float = 2.0,
+        regrouped: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._regrouped = regrouped
         self._gate = gate
         self._service = service
         self._seconds = seconds
@@ -194,8 +202,10 @@ class KeyWatch:
             force = self._forced.is_set()
             self._forced.clear()
             try:
-                await asyncio.to_thread(self._gate.reload, force=force)  # files may be slow: that delays nobody
+                changed = await asyncio.to_thread(self._gate.reload, force=force)  # files may be slow: nobody waits
                 self._enforce()
+                if changed:
+                    self._regrouped()
             except Exception:
                 logger.exception("looking at the file of keys failed; it is tried again")
 

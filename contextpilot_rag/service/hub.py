@@ -15,6 +15,7 @@ from .loads import Loads
 from .metrics import Metrics
 from .plan_slots import Slots
 from .plans import Plans
+from .replicas import Replicas
 from .settings import ServiceSettings
 from .snapshot import Snapshots
 
@@ -61,6 +62,7 @@ class Hub:
         tracer: spans around operations.
         plans: large batches that are worked on beside the requests.
         snapshots: what is kept on disk; None: nothing.
+        replicas: the replica of a log that others read, too; None: this is the only one.
         followed: the engines that the index is kept in step with; None: none.
         loads: bytes that each tenant has on their way.
         batches: whose is worked on: one request of one batch at a time, for more would be several slices between two
@@ -76,6 +78,7 @@ class Hub:
     tracer: Tracer | None = None
     plans: Plans | None = None
     snapshots: Snapshots | None = None
+    replicas: Replicas | None = None
     followed: EngineWatch | None = None
     batches: Slots = field(default_factory=lambda: Slots(1))
     loads: Loads = field(init=False)

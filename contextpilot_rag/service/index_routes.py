@@ -31,6 +31,7 @@ ALIGNED = wire.AlignOut(
 
 
 async def _align(call: Call[wire.AlignIn]) -> wire.AlignOut:
+    await call.caught_up(call.body)
     return call.tenant.align(call.body)
 
 
@@ -44,6 +45,7 @@ async def _predict(call: Call[wire.AlignIn]) -> wire.PredictOut:
 
 async def _cover(call: Call[wire.CoverIn]) -> wire.CoverOut:
     followed = call.hub.followed
+    await call.caught_up(call.body)
     taken = call.tenant.cover(call.body, None if followed is None else followed.cover)
     if taken is None:
         raise NotFound("ticket: not known, or not any more")
@@ -51,6 +53,7 @@ async def _cover(call: Call[wire.CoverIn]) -> wire.CoverOut:
 
 
 async def _observe(call: Call[wire.ObserveIn]) -> wire.ObserveOut:
+    await call.caught_up(call.body)
     counted = call.tenant.observe(call.body)
     if counted is None:
         raise NotFound("ticket: not known, or not any more")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..remote.wire import TurnIn
 from ..types import BlockRef, Namespace
@@ -225,6 +225,10 @@ class Ledgers:
     def items(self) -> list[tuple[tuple[Namespace, str], Ledger]]:
         """All of them, used longest ago first; for snapshots."""
         return list(self._ledgers.items())
+
+    def spaces(self) -> list[Namespace]:
+        """The namespaces that have any, without heads."""
+        return list(dict.fromkeys(replace(namespace, head="") for namespace, _ in self._ledgers))
 
     def holds(self, namespace: Namespace, name: str, ledger: Ledger) -> bool:
         """Whether a conversation is (still) one of them."""

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ..engines.engine import engines_of
+from ..replicas.address import parse_address
+from ..replicas.log import Log
+from ..replicas.space import Names
 from .app import App
 from .audit import audit
 from .core import Service
@@ -19,6 +22,7 @@ from .metrics import Metrics
 from .plans import Plans
 from .protocol import Connection
 from .rates import Rates
+from .replicas import Replicas
 from .secret import secret_of
 from .settings import ServiceSettings
 from .snapshot import Changes, Snapshots
@@ -118,12 +122,13 @@ class Life:
             part.reload()
 
 
-def assemble(settings: ServiceSettings, *, alone: bool = False) -> Life:
+def assemble(settings: ServiceSettings, *, alone: bool = False, log: Log | None = None) -> Life:
     """All parts of a service, as its settings have it.
 
     Args:
         settings: in force.
         alone: the process is the service's, so it may decide when garbage is collected.
+        log: that is shared with other replicas, in the place of that which the settings name.
 
     Raises:
         SettingsError: they cannot be had.
@@ -150,11 +155,29 @@ def assemble(settings: ServiceSettings, *, alone: bool = False) -> Life:
     if settings.state is not None:
         hub.snapshots = Snapshots(service, hub.gate, changes, settings.state, settings.snapshot_seconds, metrics)
         parts.append(hub.snapshots)
+    if settings.replicate or log is not None:  # after what brings back old states: what the log has counts more
+        hub.replicas = _replicas(settings, hub, changes, log)
+        parts.append(hub.replicas)
     engines = engines_of(settings.engines)
     if engines:  # after what brings back old states, which are theirs to correct; and before it is saved again
         hub.followed = EngineWatch(engines, service, changes.moved)
         watchers.append(hub.followed)
+        if hub.replicas is not None:
+            hub.replicas.covering(hub.followed.cover)
         parts.append(hub.followed)
     parts.append(plans)
-    parts.append(KeyWatch(hub.gate, service))  # after what brings back old states: of tenants that are no more, perhaps
+    regrouped = hub.replicas.regrouped if hub.replicas is not None else lambda: None
+    # After what brings back old states: of tenants that are no more, perhaps.
+    parts.append(KeyWatch(hub.gate, service, regrouped=regrouped))
     return Life(hub, parts)
+
+
+def _replicas(settings: ServiceSettings, hub: Hub, changes: Changes, log: Log | None) -> Replicas:
+    """Those that the settings ask for."""
+    address = parse_address(settings.replicate) if settings.replicate else None
+    if log is None:
+        from ..replicas.redis_log import open_log
+
+        log = open_log(settings.replicate)
+    names = Names(settings.salt_secret) if address is None else Names(settings.salt_secret, address.prefix)
+    return Replicas(log, names, hub.service, hub.gate, changes.moved)

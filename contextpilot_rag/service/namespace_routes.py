@@ -105,7 +105,7 @@ async def _forget_all(call: Call[None]) -> wire.Forgotten:
 
 async def _forget_talk(call: Call[None]) -> wire.Forgotten:
     namespace = namespace_of(call) if "namespace" in call.path else None
-    gone = call.tenant.ledgers.forget(namespace, call.path["id"])
+    gone = call.tenant.forget_talks(namespace, call.path["id"])
     _forgotten(call)
     where = None if namespace is None else name_of(namespace)
     audit("conversation forgotten", call.caller, conversation=call.path["id"], namespace=where, result="done")
@@ -115,7 +115,7 @@ async def _forget_talk(call: Call[None]) -> wire.Forgotten:
 def _forget_talks(tenant: Tenant, query: Mapping[str, str], namespace: Namespace | None) -> int:
     if query.get("conversations") != "true":
         return 0
-    return tenant.ledgers.forget(namespace)
+    return tenant.forget_talks(namespace)
 
 
 def _forgotten(call: Call[None]) -> None:

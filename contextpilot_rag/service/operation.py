@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from ..remote import wire
 from .auth import Caller
 from .hub import Hub
 from .problems import Rejected
@@ -40,6 +41,12 @@ class Call(Generic[BodyT]):
     def tenant(self) -> Tenant:
         """The caller's."""
         return self.hub.service.tenant(self.caller.tenant)
+
+    async def caught_up(self, *bodies: wire.AlignIn | wire.ObserveIn | wire.CoverIn) -> None:
+        """Wait a little, if a body names something that another replica may have told and is not known here yet."""
+        replicas = self.hub.replicas
+        if replicas is not None and any(map(self.tenant.misses, bodies)):
+            await replicas.catch_up()
 
 
 @dataclass(frozen=True, slots=True)

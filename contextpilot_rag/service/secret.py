@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import secrets
@@ -10,7 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..errors import SettingsError
-from .settings import ServiceSettings
+from .settings import PREFIX, ServiceSettings
+
+logger = logging.getLogger("contextpilot_rag.service")
 
 _NAME = "secret"
 _FORM = re.compile(r"[A-Za-z0-9_-]{43}")
@@ -18,6 +21,9 @@ _FORM = re.compile(r"[A-Za-z0-9_-]{43}")
 
 def secret_of(settings: ServiceSettings) -> str:
     """The secret that the settings ask for.
+
+    Replicas have the same. Where none is given, and no keys are asked for, that is none: then whoever knows a namespace
+    can compute its salt, and whoever reaches the log's server can write into it.
 
     With neither a secret nor a state folder it is one for this process: its prompts share nothing in the engine's cache
     with those of a later one.
@@ -27,6 +33,13 @@ def secret_of(settings: ServiceSettings) -> str:
     """
     if settings.salt_secret:
         return settings.salt_secret
+    if settings.replicate:
+        logger.warning(
+            "replicas without a secret: whoever can write to the log's server can have them believe anything of what "
+            "is cached; give all of them the same %sSALT_SECRET",
+            PREFIX,
+        )
+        return ""
     if settings.state is None:
         return secrets.token_urlsafe(32)
     path = settings.state / _NAME

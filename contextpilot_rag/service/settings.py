@@ -13,10 +13,12 @@ from msgspec import Meta
 from ..checking import check_all, check_known, check_tls, of_variables
 from ..engines.engine import engines_of
 from ..errors import SettingsError
+from ..replicas.address import parse_address
 from ..settings import SERVICE_PREFIX
 
 PREFIX = SERVICE_PREFIX
 SECRETS = frozenset({"salt_secret"})
+HIDDEN = SECRETS | {"replicate"}  # whose values no message shows
 REPEATED = {"engines": "engine", "upstreams": "upstream"}  # given one at a time on a command line, and called so there
 
 Positive = Annotated[int, Meta(ge=1)]
@@ -37,6 +39,9 @@ class ServiceSettings:
         salt_secret: what cache salts are derived with. Empty: one is generated, and kept in ``state``.
         tls_certificate: PEM file; with it and ``tls_key`` the service speaks TLS.
         tls_key: PEM file.
+        replicate: address of a Valkey or Redis, as ``redis://USER:PASSWORD@HOST:6379``; ``rediss://`` is with TLS. All
+            services that are given the same are replicas: each comes to know what the others know. Empty: there are
+            none.
         engines: that the index is kept in step with: an address each, with ``events=tcp://HOST:PORT`` behind it to be
             followed by its KV-cache events, and other settings of an engine, such as ``replay=`` and ``name=``. They
             are one pool, of which clients or a router choose. Several are separated by commas or line ends.
@@ -84,6 +89,7 @@ class ServiceSettings:
     salt_secret: str = ""
     tls_certificate: Path | None = None
     tls_key: Path | None = None
+    replicate: str = ""
     engines: str = ""
     upstreams: str = ""
     capacity_tokens: Positive | None = None
@@ -118,12 +124,25 @@ class ServiceSettings:
     log_format: LogFormat = "text"
 
     def __post_init__(self) -> None:
-        check_all(self, kinds(), SECRETS)
+        check_all(self, kinds(), HIDDEN)
         try:
             engines_of(self.engines)
         except SettingsError as error:
             raise SettingsError(f"{option_of('engines')}: {error}") from None
         check_tls(self.tls_certificate, self.tls_key, option_of)
+        if self.replicate:
+            self._check_replicate()
+
+    def _check_replicate(self) -> None:
+        try:
+            parse_address(self.replicate)
+        except SettingsError as error:
+            raise SettingsError(f"{option_of('replicate')}: {error}") from None
+        if self.keys is not None and not self.salt_secret:
+            raise SettingsError(
+                f"{option_of('replicate')} with {option_of('keys')} takes {PREFIX}SALT_SECRET, the same for all "
+                "replicas: cache salts and the log's signatures are derived from it. Make one: openssl rand -base64 32"
+            )
 
     def __repr__(self) -> str:
         shown = ((field.name, getattr(self, field.name)) for field in fields(self))
@@ -141,7 +160,7 @@ class ServiceSettings:
         9000
         """
         environ = os.environ if environ is None else environ
-        values = of_variables(environ, PREFIX, kinds(), SECRETS)
+        values = of_variables(environ, PREFIX, kinds(), HIDDEN)
         check_known(given, kinds())
         return cls(**{**values, **given})
 
@@ -170,4 +189,6 @@ def option_of(setting: str) -> str:
 def _shown(name: str, value: object) -> str:
     if name == "engines":  # which may have keys of their own
         return f"'{', '.join(map(repr, engines_of(str(value))))}'"
+    if name == "replicate" and value:
+        return f"'{parse_address(str(value))}'"
     return repr("***" if value and (name in SECRETS or name == "upstreams") else value)

@@ -20,6 +20,7 @@ from .covers import Cover, check
 from .ledger import Labelled, Ledgers
 from .leftovers import ServedIndex
 from .problems import Conflict, Forbidden, Unusable
+from .replica_records import Reported, ServiceJournal, TalkForgotten, Ticketed, covered, turned
 from .settings import ServiceSettings
 from .tickets import Ticket, Tickets, mark_of
 from .watchers import Watcher
@@ -34,12 +35,18 @@ class Pool:
         salt: gives the cache salt of a namespace in it.
         shared: several tenants use it.
         named: its kind and name.
+        journal: tells the other replicas; None: there are none.
     """
 
     index: ServedIndex
     salt: Callable[[Namespace], str | None]
     shared: bool = False
     named: tuple[str, str] = ("tenant", "")
+    journal: ServiceJournal | None = None
+
+    def tell(self, namespace: Namespace, record: msgspec.Struct) -> str | None:
+        """Tell the other replicas of a namespace; the record's name; None: there are none."""
+        return None if self.journal is None else self.journal.tell(replace(namespace, head=""), record)
 
 
 class Tenant:
@@ -69,6 +76,13 @@ class Tenant:
         self._watchers = watchers
         self._counts: Counter[str] = Counter()
         self._rules: Counter[str] = Counter()
+
+    def misses(self, given: wire.AlignIn | wire.ObserveIn | wire.CoverIn) -> bool:
+        """Whether a request names an answer or a ticket that is not known here."""
+        if isinstance(given, wire.AlignIn):
+            turn = given.conversation
+            return turn is not None and not self.ledgers.knows(wire.namespace_from(given.namespace), turn)
+        return self.tickets.get(given.ticket) is None
 
     def checked(self, given: wire.AlignIn) -> Distinct:
         """The blocks of a request that could be aligned now, and until its ticket is let go. Changes nothing else.
@@ -100,17 +114,14 @@ class Tenant:
         request = Request(found.refs, namespace, wire.budget_from(given.budget), given.key)
         pool = self._pool_of(namespace)
         ticket = given.ticket or self.tickets.new()
-        turn = given.conversation
-        if turn is None or self.ledgers.opens(turn):
+        again = before is not None and len(before.alignment.order) == len(found.refs)
+        if again and before is not None:  # another replica was asked before: as there, and it is counted there
+            alignment = replace(before.alignment, request=request)
+        elif given.conversation is None or self.ledgers.opens(given.conversation):
             alignment = pool.index.align(request)
         else:
             alignment = Alignment(request, tuple(range(len(found.refs))), rule=Rule.CONVERSATION)
-        changed = alignment.changed
-        labelled, this = Labelled(tuple(range(1, len(found.refs) + 1)), ()), None
-        if turn is not None:
-            placed = [found.refs[rank] for rank in alignment.order]
-            this = self.tickets.new()  # a ticket may be the client's, and have been answered before
-            labelled = self.ledgers.turn(namespace, turn, placed, this)
+        labelled, this = self._labelled(given.conversation, alignment)
         answer = wire.AlignOut(
             ticket=ticket,
             order=[found.positions[rank] for rank in alignment.order],
@@ -121,7 +132,7 @@ class Tenant:
             rule=alignment.rule.value,
             reason=alignment.reason,
             key=given.key,
-            order_hint=order_hint(alignment.order, labelled.labels) if changed else None,
+            order_hint=order_hint(alignment.order, labelled.labels) if alignment.changed else None,
             merged=found.merged,
             location_hints=dict.fromkeys(labelled.again, LOCATION_HINT),
             cache_salt=pool.salt(namespace),
@@ -129,9 +140,35 @@ class Tenant:
         )
         chosen = given.ticket is not None
         kept = Ticket(alignment, given.engine, mark_of(given) if chosen else None, answer if chosen else None)
-        self.tickets.put(ticket, kept)
-        self._count(alignment, given.engine, _again_tokens(labelled, alignment), changed=changed)
+        if again and before is not None:
+            kept.observed, kept.covered = before.observed, before.covered
+            self.tickets.put(ticket, kept)
+        else:
+            self._put(ticket, kept, pool)
+            self._count(alignment, given.engine, _again_tokens(labelled, alignment), changed=alignment.changed)
         return _with_content(given, answer)
+
+    def _labelled(self, turn: wire.TurnIn | None, alignment: Alignment) -> tuple[Labelled, str | None]:
+        """The labels of an alignment's blocks; and the answer's name, if it is part of a conversation."""
+        if turn is None:
+            return Labelled(tuple(range(1, len(alignment.order) + 1)), ()), None
+        namespace = alignment.request.namespace
+        placed = [alignment.request.blocks[rank] for rank in alignment.order]
+        this = self.tickets.new()  # a ticket may be the client's, and have been answered before
+        labelled = self.ledgers.turn(namespace, turn, placed, this)
+        own = self._pool_of(Namespace())  # also where others share the corpus: a conversation is its tenant's alone
+        if own.journal is not None and labelled.delta is not None:
+            own.tell(namespace, turned(labelled.delta))
+        return labelled, this
+
+    def _put(self, name: str, ticket: Ticket, pool: Pool) -> None:
+        """Keep a ticket, on all replicas."""
+        self.tickets.put(name, ticket)
+        if pool.journal is not None:
+            alignment = ticket.alignment
+            space, of, blocks = alignment.request.namespace, alignment.ticket or "", len(alignment.order)
+            record = Ticketed(self.name, space.head, name, of, ticket.given or b"", ticket.engine, blocks)
+            pool.tell(space, record)
 
     def sent(self, given: wire.SentIn) -> wire.SentOut:
         """Take a request as sent in an order that was chosen elsewhere.
@@ -154,8 +191,9 @@ class Tenant:
             raise Unusable(f"rule: none of {', '.join(map(str, Rule))}") from None
         alignment = Alignment(request, tuple(given.order), *counts, rule)
         ticket = given.ticket or self.tickets.new()
-        self._pool_of(request.namespace).index.sent(alignment)
-        self.tickets.put(ticket, Ticket(alignment, given.engine, mark_of(given) if given.ticket else None))
+        pool = self._pool_of(request.namespace)
+        alignment = pool.index.taken(alignment)
+        self._put(ticket, Ticket(alignment, given.engine, mark_of(given) if given.ticket else None), pool)
         self._count(alignment, given.engine, 0, changed=alignment.changed)
         return wire.SentOut(ticket)
 
@@ -168,7 +206,10 @@ class Tenant:
             return wire.ObserveOut(counted=False)
         ticket.observed = True
         usage = _usage(given.usage)
-        self._pool_of(ticket.alignment.request.namespace).index.observe(ticket.alignment, usage)
+        namespace = ticket.alignment.request.namespace
+        pool = self._pool_of(namespace)
+        pool.index.observe(ticket.alignment, usage)
+        pool.tell(namespace, Reported(self.name, given.ticket))
         self._counts["observed"] += 1
         self._counts["reported_prompt"] += usage.prompt_tokens or 0
         self._counts["reported_cached"] += usage.cached_tokens or 0
@@ -182,12 +223,15 @@ class Tenant:
             watcher.observed(self.name, ticket.alignment, ticket.engine, usage)
         return wire.ObserveOut(counted=True)
 
-    def cover(self, given: wire.CoverIn, put: Callable[[Cover], bool] | None) -> wire.CoverOut | None:
+    def cover(
+        self, given: wire.CoverIn, put: Callable[[Cover], bool] | None, *, tell: bool = True
+    ) -> wire.CoverOut | None:
         """Take in where the blocks of an answered prompt stand; None: the ticket is not known, or not any more.
 
         Args:
             given: by the client.
             put: has it taken in, later; None: nobody follows engines here.
+            tell: the other replicas, too.
 
         Raises:
             Unusable: it cannot be; nothing was changed.
@@ -204,6 +248,8 @@ class Tenant:
         blocks = tuple([alignment.request.blocks[rank] for rank in alignment.order])
         space = (*pool.named, namespace)
         ticket.covered = put(Cover(space, pool.salt(namespace), blocks, given, ticket.engine))
+        if ticket.covered and tell and pool.journal is not None:
+            pool.tell(namespace, covered(self.name, given))
         return wire.CoverOut(taken=ticket.covered)
 
     def predict(self, given: wire.AlignIn) -> wire.PredictOut:
@@ -238,6 +284,17 @@ class Tenant:
         for watcher in self._watchers:
             watcher.forgot(self.name, namespace)
         return before - pool.index.stats().namespaces
+
+    def forget_talks(self, namespace: Namespace | None = None, name: str | None = None) -> int:
+        """Forget conversations, as `Ledgers.forget` has it, on all replicas. Returns how many were known here."""
+        own = self._pool_of(Namespace())
+        if own.journal is not None:
+            head = "" if namespace is None else namespace.head
+            spaces = [namespace] if namespace is not None else [*own.journal.known(), *self.ledgers.spaces()]
+            for space in dict.fromkeys(replace(space, head="") for space in spaces):
+                record = own.journal.tell(space, TalkForgotten(head, name))
+                self.ledgers.bar(record, replace(space, head=head), name)
+        return self.ledgers.forget(namespace, name)
 
     def namespaces(self, most: int | None = None) -> dict[Namespace, Size]:
         """The namespaces of this tenant alone, used last first, and how large their trees are; at most so many."""

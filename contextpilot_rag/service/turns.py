@@ -11,9 +11,14 @@ _LONG_SECONDS = 0.005  # a slice of so long is followed by a rest as long: other
 
 
 class Turns:
-    """Lets the event loop go on each time a slice is used up."""
+    """Lets the event loop go on each time a slice is used up.
 
-    def __init__(self) -> None:
+    Args:
+        seconds: of work.
+    """
+
+    def __init__(self, seconds: float = _SLICE_SECONDS) -> None:
+        self._seconds = seconds
         self._since = time.perf_counter()
         self._took = 0.0
 
@@ -26,7 +31,7 @@ class Turns:
         now = time.perf_counter()
         self._took += now - self._since
         self._since = now
-        if self._took > _SLICE_SECONDS:
+        if self._took > self._seconds:
             await asyncio.sleep(self._took if self._took > _LONG_SECONDS else 0)
             self._took, self._since = 0.0, time.perf_counter()
 

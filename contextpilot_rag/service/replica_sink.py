@@ -1,0 +1,211 @@
+"""What a service's replica feeds: its indexes, conversations and tickets.
+
+The replica's thread brings records, and waits; the event loop, which owns all of it, takes them in, a slice at a time
+between requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from itertools import islice
+from typing import Any, TypeVar
+
+import msgspec
+
+from ..errors import StateError
+from ..index.state import StatePart
+from ..replicas.sink import Arrived
+from ..replicas.space import Space
+from ..types import Namespace
+from . import saved
+from .auth import Gate
+from .core import Service
+from .elsewhere import Elsewhere
+from .ledger import Given
+from .pool_names import pool_name, pool_named
+from .replica_records import Record, sound
+from .tenant import Pool
+from .turns import Turns
+
+T = TypeVar("T")
+SLICE_SECONDS = 0.0005
+
+_records = msgspec.msgpack.Decoder(Record)
+_encoder = msgspec.msgpack.Encoder()
+
+
+class LogPart(msgspec.Struct, array_like=True, tag="talks"):
+    """Some conversations, in a snapshot of a namespace's log."""
+
+    ledgers: list[saved.SavedLedger]
+
+
+_parts = msgspec.msgpack.Decoder(StatePart | LogPart)
+
+
+class ServiceSink:
+    """The `Sink` of a service.
+
+    Args:
+        service: is fed.
+        gate: knows which tenants there are.
+        elsewhere: takes in each record.
+        moved: told when something changed.
+    """
+
+    def __init__(
+        self, service: Service, gate: Gate, elsewhere: Elsewhere, moved: Callable[[], object] = lambda: None
+    ) -> None:
+        self._service = service
+        self._gate = gate
+        self._elsewhere = elsewhere
+        self._moved = moved
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: set[Future[Any]] = set()
+
+    def open(self) -> None:
+        """Feed the service, in the loop that runs."""
+        self._loop = asyncio.get_running_loop()
+
+    def close(self) -> None:
+        """Feed it no more, and keep nobody waiting."""
+        with self._lock:
+            self._loop = None
+            waiting = list(self._waiting)
+        for future in waiting:
+            future.cancel()
+
+    def follows(self, space: Space) -> bool:
+        """Whether a space that others told of concerns this process at all."""
+        kind, name = pool_named(space.pool)
+        if kind == "tenant":
+            tenants = self._gate.tenants
+            return not name if tenants is None else name in tenants
+        members = self._service.sharing.get(name) if kind else None
+        if not members or space.namespace.corpus != name:
+            return False
+        return space.pool == pool_name(kind, name, members)
+
+    def apply(self, space: Space, records: Sequence[Arrived]) -> int:
+        """Take in the next records of a space's log, in this order; how many could not be true."""
+        taken: list[tuple[Arrived, Record]] = []
+        for arrived in records:
+            try:
+                taken.append((arrived, sound(_records.decode(arrived.data))))
+            except (msgspec.DecodeError, UnicodeDecodeError, StateError):  # a later version's, or meant to do harm
+                continue
+        self._done(self._apply(space, taken), None)
+        return len(records) - len(taken)
+
+    def included(self, space: Space, names: Sequence[str]) -> None:
+        """Own records that need not be waited for."""
+        self._done(self._included(space, names), None)
+
+    def stray(self, space: Space) -> None:
+        """What is applied from here on came not by the log."""
+        pool = self._done(self._known(space), None)
+        if pool is not None:
+            pool.index.stray(space.namespace)
+
+    def dump(self, space: Space) -> Iterator[bytes]:
+        """What is known of a space: its index, and its conversations."""
+        if self.follows(space):
+            parts = self._dump(space)
+            while some := self._done(_slice(parts), []):
+                yield from map(_encoder.encode, some)
+
+    def replace(self, space: Space, parts: Iterable[bytes]) -> None:
+        """Know of a space what was dumped elsewhere, and nothing else.
+
+        Raises:
+            StateError: the parts tell of no such thing; nothing was changed.
+        """
+        states: list[StatePart] = []
+        talks: list[tuple[Namespace, str, list[tuple[str, Given]]]] = []
+        for raw in parts:
+            try:
+                part = _parts.decode(raw)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise StateError(f"a part of a snapshot cannot be read: {error}") from error
+            if isinstance(part, LogPart):
+                talks += map(saved.conversation, part.ledgers)
+            else:
+                states.append(part)
+        pool = self._done(self._known(space), None)
+        if pool is not None:
+            pool.index.replace_space(space.namespace, states)  # in this thread: to build a tree takes a while
+            self._done(self._replace_talks(space, talks), None)
+
+    async def _apply(self, space: Space, records: Sequence[tuple[Arrived, Record]]) -> None:
+        turns = Turns(SLICE_SECONDS)
+        for arrived, record in records:
+            pool = self._pool(space)  # which may have gone in between
+            if pool is None:
+                return
+            self._elsewhere.take(pool, space.namespace, arrived.name, record, own=arrived.own)
+            await turns.next()
+        if records:
+            self._moved()
+
+    async def _included(self, space: Space, names: Sequence[str]) -> None:
+        turns = Turns(SLICE_SECONDS)
+        for name in names:
+            pool = self._pool(space)
+            if pool is not None:
+                self._elsewhere.included(pool, space.namespace, name)
+            await turns.next()
+
+    async def _known(self, space: Space) -> Pool | None:
+        return self._pool(space)
+
+    async def _replace_talks(
+        self, space: Space, talks: Sequence[tuple[Namespace, str, list[tuple[str, Given]]]]
+    ) -> None:
+        kind, name = pool_named(space.pool)
+        if kind == "tenant" and self._pool(space) is not None:
+            ledgers, turns = self._service.tenant(name).ledgers, Turns(SLICE_SECONDS)
+            ledgers.forget(space.namespace)
+            for namespace, talk, answers in talks:
+                if Namespace(namespace.tenant, namespace.model, namespace.corpus) == space.namespace:
+                    ledgers.restore(namespace, talk, answers)
+                await turns.next()
+        self._moved()
+
+    def _dump(self, space: Space) -> Iterator[StatePart | LogPart]:
+        """In the event loop."""
+        pool = self._pool(space)
+        if pool is None:
+            return
+        yield from pool.index.dump_space(space.namespace)
+        if not pool.shared:
+            for some in saved.dump_ledgers(self._service.tenant(pool.named[1]).ledgers, space.namespace):
+                yield LogPart(some)
+
+    def _pool(self, space: Space) -> Pool | None:
+        """The pool that a space is of, as it is shared now. In the event loop."""
+        return self._service.pool(*pool_named(space.pool)) if self.follows(space) else None
+
+    def _done(self, work: Coroutine[Any, Any, T], otherwise: T) -> T:
+        """Have it done in the event loop, and wait; or something else, where there is no loop any more."""
+        with self._lock:
+            if self._loop is None:
+                work.close()
+                return otherwise
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._waiting.add(future)
+        try:
+            return future.result()
+        except CancelledError:
+            return otherwise
+        finally:
+            with self._lock:
+                self._waiting.discard(future)
+
+
+async def _slice(parts: Iterator[StatePart | LogPart]) -> list[StatePart | LogPart]:
+    """The next part: each is about a millisecond's work."""
+    return list(islice(parts, 1))

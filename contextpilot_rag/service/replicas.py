@@ -1,0 +1,114 @@
+"""Replicas: several services that share a log, so that each of them comes to know what the others know."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from ..replicas.log import Log
+from ..replicas.pace import Pace
+from ..replicas.replica import PoolJournal, Replica
+from ..replicas.space import Names
+from ..replicas.status import ReplicaStatus
+from ..types import Namespace
+from .auth import Gate
+from .core import Service
+from .covers import Cover
+from .elsewhere import Elsewhere
+from .gate import enforce
+from .leftovers import ServedIndex
+from .pool_names import pool_name
+from .replica_sink import ServiceSink
+
+READY_SECONDS = 10.0  # a start waits so long for what the log has
+CATCH_UP_SECONDS = 0.04  # an answer waits so long for what others told
+
+
+class Replicas:
+    """A part of the service: its replica of a log. It starts after whatever brings back old states.
+
+    Args:
+        log: the server.
+        names: of spaces, and their signatures.
+        service: is fed, and tells.
+        gate: knows which tenants there are.
+        moved: told when the log changed something.
+        pace: how the replica works.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        names: Names,
+        service: Service,
+        gate: Gate,
+        moved: Callable[[], object] = lambda: None,
+        pace: Pace | None = None,
+    ) -> None:
+        self._service = service
+        self._gate = gate
+        self._covers: Callable[[Cover], bool] | None = None
+        self._sink = ServiceSink(service, gate, Elsewhere(service, self._cover), moved)
+        self._replica = Replica(log, names, self._sink, pace)
+        self._catching: asyncio.Task[bool] | None = None
+        service.journals = self.journal
+
+    def covering(self, put: Callable[[Cover], bool]) -> None:
+        """Engines are followed: what clients tell other replicas of prompts' places is of use here, too."""
+        self._covers = put
+
+    def journal(self, kind: str, name: str, index: ServedIndex) -> PoolLog:
+        """What tells the log of an index of the service, as it is shared now."""
+        return PoolLog(self._replica, pool_name(kind, name, self._service.sharing.get(name, ())), lambda: index)
+
+    async def start(self) -> None:
+        """Read what the log has, and follow it. Where the log is away, or that takes too long, go on alone for now."""
+        enforce(self._gate, self._service)
+        for pool in self._service.pools().values():
+            for space in {Namespace(one.tenant, one.model, one.corpus) for one in pool.index.namespaces()}:
+                pool.index.stray(space)  # restored from a file: it may go into a log that has nothing of it
+        self._sink.open()
+        self._replica.start()
+        await asyncio.to_thread(self._replica.ready, READY_SECONDS)
+
+    async def stop(self) -> None:
+        """Tell what waits, and end."""
+        await asyncio.to_thread(self._replica.close)
+        self._sink.close()
+
+    def reload(self) -> None:
+        """Its settings are those of the start."""
+
+    def regrouped(self) -> None:
+        """There are other tenants than before, or they share other corpora: what concerns them is looked for."""
+        self._replica.look_again()
+
+    def status(self) -> ReplicaStatus:
+        """How it stands."""
+        return self._replica.status()
+
+    async def catch_up(self) -> None:
+        """Wait for what others told before now, but never long; those who wait at the same time wait together."""
+        if not self._replica.status().joined:
+            return
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._caught_up(), CATCH_UP_SECONDS)
+
+    async def _caught_up(self) -> None:
+        if self._catching is not None and not self._catching.done():
+            await asyncio.shield(self._catching)  # it began before now, so it may not have seen all
+        if self._catching is None or self._catching.done():
+            self._catching = asyncio.create_task(asyncio.to_thread(self._replica.catch_up, CATCH_UP_SECONDS))
+        await asyncio.shield(self._catching)
+
+    def _cover(self, cover: Cover) -> bool:
+        return self._covers is not None and self._covers(cover)
+
+
+class PoolLog(PoolJournal):
+    """The journal of one index."""
+
+    def known(self) -> list[Namespace]:
+        """The namespaces of the pool that have a log here."""
+        return [space.namespace for space in self._replica.spaces(self._pool)]
