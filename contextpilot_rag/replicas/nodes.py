@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from redis.crc import key_slot
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ExecAbortError, RedisError, ResponseError
 
 from ..errors import LogUnavailable
 from ..remote.asks import Deadline, Late
@@ -79,15 +79,21 @@ class Node:
             raise
         return wire
 
-    def receive(self, wire: Wire, number: int) -> list[Answer]:
-        """The answers on a connection, which is free for others then."""
+    def receive(self, wire: Wire, number: int, *, whole: bool = False) -> list[Answer]:
+        """The answers on a connection, which is free for others then.
+
+        Args:
+            wire: the connection.
+            number: of answers.
+            whole: the last one ends a transaction; where it does not, the connection is of no use any more.
+        """
         try:
             answers = wire.receive(number)
         except BaseException:
             wire.end()
             raise
         with self._lock:
-            if not self._closed:
+            if not self._closed and not (whole and not isinstance(answers[-1], (list, ExecAbortError))):
                 self._idle.append(wire)
                 return answers
         wire.end()
@@ -98,7 +104,7 @@ class Node:
         commands = [command for _, command in asks]
         if not whole or len(commands) == 1:
             return self.receive(self.send(commands, deadline), len(commands))
-        said = self.receive(self.send([("MULTI",), *commands, ("EXEC",)], deadline), len(commands) + 2)
+        said = self.receive(self.send([("MULTI",), *commands, ("EXEC",)], deadline), len(commands) + 2, whole=True)
         if isinstance(said[-1], list) and len(said[-1]) == len(commands):
             return said[-1]
         raise next((answer for answer in said if isinstance(answer, RedisError)), RedisError("no transaction"))

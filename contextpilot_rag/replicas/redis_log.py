@@ -40,7 +40,8 @@ _MOST_STREAMS = 100_000  # whose names are remembered
 _USED_SECONDS = 1.0  # how exact it is when a stream was used last
 _KEPT_SECONDS = 60.0  # how often its end is put off
 _NAME = re.compile(rb"[A-Za-z0-9_-]{1,64}")
-_POSITION = re.compile(r"(?:0|[1-9]\d{0,19})-(?:0|[1-9]\d{0,19})")
+_POSITION = re.compile(rb"(0|[1-9][0-9]{0,19})-(0|[1-9][0-9]{0,19})")
+_HIGHEST = 2**64 - 1  # in a position
 
 
 def open_log(
@@ -156,8 +157,10 @@ class RedisLog:
         found = _listed(self._one(_ask("HMGET", self._snap(stream), "p", "m", "d"), Deadline(self._timeout)))
         if not found or None in found:
             return None
-        position = found[0].decode("ascii", "replace")
-        return Snapshot(position, found[1], found[2]) if _POSITION.fullmatch(position) else None
+        numbers = _POSITION.fullmatch(found[0])
+        if numbers is None or max(map(int, numbers.groups())) > _HIGHEST:
+            return None
+        return Snapshot(found[0].decode(), found[1], found[2])
 
     def found(self, stream: str, snapshot: Snapshot, first: Written) -> bool:
         """See `Log.found`. A snapshot that lacks something, or whose position is none, counts for nothing."""

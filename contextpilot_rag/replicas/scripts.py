@@ -12,15 +12,19 @@ local function drop_unless(key, wanted)
   local is = kind(key)
   if is ~= wanted and is ~= 'none' then redis.call('DEL', key) end
 end
-local function parts(position)
-  if type(position) ~= 'string' then return nil end
-  local first, second = position:match('^(%d+)-(%d+)$')
-  if not first then return nil end
-  return {first:gsub('^0+', ''), second:gsub('^0+', '')}
-end
+-- Numbers of a position have up to 64 bits, and Lua's have not: they are compared as digits.
 local function below(a, b)
   if #a ~= #b then return #a < #b end
   return a < b
+end
+local function digits(text)
+  return text == '0' or (text:sub(1, 1) ~= '0' and not below('18446744073709551615', text))
+end
+local function parts(position)
+  if type(position) ~= 'string' then return nil end
+  local first, second = position:match('^(%d+)-(%d+)$')
+  if not first or not digits(first) or not digits(second) then return nil end
+  return {first, second}
 end
 local function standing()
   if kind(snap) ~= 'hash' then return nil end

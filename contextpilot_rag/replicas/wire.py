@@ -53,6 +53,7 @@ _CODES = {
     "NOAUTH": "asks for a password",
     "WRONGPASS": "refuses the user or the password",
     "NOPERM": "does not allow this user a command or a key",
+    "ACL": "does not allow this user a command or a key",  # where a script met that
     "OOM": "is full",
     "MISCONF": "cannot write to its disk",
     "LOADING": "is still reading its data",
@@ -181,7 +182,7 @@ def reason(error: BaseException) -> str:
     if isinstance(error, NoConnection):
         return "broke the connection off"
     if isinstance(error, ResponseError):
-        text = str(error)
+        text = str(error).rpartition("because of: ")[2]  # where a transaction was refused
         code = text.split(" ", 1)[0]
         if code not in _CODES and "OOM command not allowed" in text:  # where a script was refused
             code = "OOM"
