@@ -9,6 +9,7 @@ for decisions made here (`Ahead`), and for nothing else.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -70,6 +71,7 @@ class FedIndex(LocalIndex):
         self._applied: OrderedDict[str, Alignment] = OrderedDict()  # by record, with its belief
         self._early: OrderedDict[str, Usage | None] = OrderedDict()  # answers (None: failed) before the record was back
         self._forgetting: dict[Namespace, OrderedDict[str, str]] = {}  # heads by record, as long as these are not back
+        self._feeding = threading.Lock()  # for whoever takes in a record, or forgets; no request takes it
         after_fork(self, FedIndex._renew)
 
     def align(self, request: Request) -> Alignment:
@@ -135,9 +137,12 @@ class FedIndex(LocalIndex):
 
     def forget(self, namespace: Namespace | None = None) -> None:
         """Drop what is known of a namespace, under any head if it names none, or of all. Counts stay."""
-        if self._journal is not None:
-            self._journal.forgot(namespace)  # first, so that nothing of what goes is taken in again
-        super().forget(namespace)
+        if self._journal is None:
+            return super().forget(namespace)
+        with self._feeding:  # so that nothing that stands behind it in the log was taken in before
+            super().forget(namespace)
+            self._journal.forgot(namespace)
+        return None
 
     def forgetting(self, space: Namespace, name: str, head: str) -> None:
         """What the log brings of a namespace before this record is to be forgotten anyway: it is not taken in."""
@@ -153,24 +158,17 @@ class FedIndex(LocalIndex):
             record: `checked`.
             own: it was appended here.
         """
-        namespace = replace(space, head=record.head)
-        with self._lock:
-            waiting = self._forgetting.get(space)
-            if waiting is not None:
-                if name in waiting:
-                    del waiting[name]
-                    if not waiting:
-                        del self._forgetting[space]
-                    return
-                if any(head in {"", record.head} for head in waiting.values()):
-                    self._early.pop(name, None)
-                    return
-        if isinstance(record, Forgot):
-            self._clear(space, record.head)
-        elif isinstance(record, Sent):
-            self._apply_sent(namespace, name, record, own=own)
-        else:
-            self._apply_answer(namespace, record, own=own)
+        with self._feeding:
+            if isinstance(record, Forgot):
+                self._clear(space, record.head)  # of what was taken in while it was being told, too
+                self._forgotten(space, name)
+            elif not self._wanted(space, record.head):
+                if own:
+                    self.included(space, [name])
+            elif isinstance(record, Sent):
+                self._apply_sent(replace(space, head=record.head), name, record, own=own)
+            else:
+                self._apply_answer(replace(space, head=record.head), record, own=own)
 
     def applied(self, name: str) -> Alignment | None:
         """What a record was about, with the belief that goes with it here; None: not known, or not any more."""
@@ -178,17 +176,15 @@ class FedIndex(LocalIndex):
             return self._applied.get(name)
 
     def included(self, space: Namespace, names: Iterable[str]) -> None:
-        """Own records will not come back one by one: they are part of what `replace_space` is given, or are given up."""
+        """Own records will not come back one by one: they are part of what `replace_space` is given, or given up."""
         shares = self._of(space).values()
         for name in names:
+            self._early.pop(name, None)
             for share in shares:
                 with share.lock:
-                    if share.ahead is not None and share.ahead.arrived(name):
-                        self._early.pop(name, None)
-                        if not share.ahead:
-                            share.ahead = None
-            with self._lock:
-                self._forgetting.get(space, {}).pop(name, None)
+                    if share.ahead is not None and share.ahead.arrived(name) and not share.ahead:
+                        share.ahead = None
+            self._forgotten(space, name)
 
     def stray(self, space: Namespace) -> None:
         """From here on a namespace no longer follows its log: what is told of it here says nothing elsewhere."""
@@ -205,7 +201,8 @@ class FedIndex(LocalIndex):
         Raises:
             StateError: a block's key cannot be written.
         """
-        for namespace, share in self._of(space).items():
+        shares = self._of(space).items()
+        for namespace, share in sorted(shares, key=lambda item: item[0].head):  # not by their use, which differs
             if share.origin:
                 yield from dump_share(namespace, share, exact=True)
 
@@ -221,11 +218,13 @@ class FedIndex(LocalIndex):
             if replace(namespace, head="") == space
         ]
         self._clear(space, "")
-        with self._lock:
-            for namespace, share in shares:
-                standing = self._shares.get(namespace)
-                if standing is not None:  # what has not come back yet
-                    share.ahead = standing.ahead
+        for namespace, share in shares:
+            standing = self._share(namespace)  # with what has not come back yet
+            with standing.lock, self._lock:
+                if {"", namespace.head} & set(self._forgetting.get(space, {}).values()):
+                    continue  # the log has it, and its end further on
+                share.ahead, standing.ahead = standing.ahead, None
+                if namespace in self._shares:
                     self._drop(namespace)
                 self._shares[namespace] = share
                 share.size = share.entries
@@ -294,8 +293,9 @@ class FedIndex(LocalIndex):
                     if len(self._applied) > UNANSWERED:
                         self._applied.popitem(last=False)
             early = own and name in self._early
+            usage = self._early.pop(name, None)
         if early:
-            self._tell_answer(taken, self._early.pop(name), name)
+            self._tell_answer(taken, usage, name)
 
     def _apply_answer(self, namespace: Namespace, record: Observed | Failed, *, own: bool) -> None:
         with self._lock:
@@ -314,6 +314,18 @@ class FedIndex(LocalIndex):
                     self._counts.pruned(pruned)
             self._resized(share)
 
+    def _wanted(self, space: Namespace, head: str) -> bool:
+        """Whether what the log brings of a namespace is not forgotten anyway."""
+        with self._lock:
+            return not any(one in {"", head} for one in self._forgetting.get(space, {}).values())
+
+    def _forgotten(self, space: Namespace, name: str) -> None:
+        """A record that has something forgotten is waited for no longer."""
+        with self._lock:
+            waiting = self._forgetting.get(space)
+            if waiting is not None and waiting.pop(name, None) is not None and not waiting:
+                del self._forgetting[space]
+
     def _of(self, space: Namespace) -> dict[Namespace, Share]:
         """The shares of a namespace under all heads."""
         with self._lock:
@@ -330,11 +342,14 @@ class FedIndex(LocalIndex):
                 with share.lock:
                     ahead, share.ahead = share.ahead, None
                 if ahead is not None:
-                    self._share(namespace).ahead = ahead
+                    fresh = self._share(namespace)
+                    with fresh.lock:
+                        fresh.ahead = fresh.ahead or ahead
 
     def _renew(self) -> None:
         """In a forked child: what the parent has told the log comes back as the parent's."""
         super()._renew()
+        self._feeding = threading.Lock()
         for share in self._shares.values():
             share.ahead = None
         self._early.clear()

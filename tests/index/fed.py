@@ -40,6 +40,7 @@ class Follower:
         self.name = name
         self.log = log
         self.waiting: list[tuple[str, Namespace, bytes]] = []
+        self.spaces: set[Namespace] = set()
         self.position = 0
         self.told = 0
         self._lock = threading.Lock()
@@ -50,13 +51,11 @@ class Follower:
             self.told += 1
             name = f"{self.name}-{self.told}"
             self.waiting.append((name, space, msgspec.msgpack.encode(record)))
+            self.spaces.add(space)
             return name
 
     def forgot(self, namespace: Namespace | None) -> None:
-        known = {replace(space, head="") for space in self.index.namespaces()}
-        known |= {space for _, space, _ in self.waiting}
-        if namespace is not None:
-            known = {replace(namespace, head="")}
+        known = self.spaces if namespace is None else {replace(namespace, head="")}
         for space in sorted(known, key=repr):
             head = "" if namespace is None else namespace.head
             self.index.forgetting(space, self.append(space, Forgot(head)), head)
@@ -71,6 +70,7 @@ class Follower:
         """Some of what stands in the log arrives."""
         for name, space, data in self.log[self.position : self.position + most]:
             self.position += 1
+            self.spaces.add(space)
             record = checked(_records.decode(data))
             self.index.apply(space, name, record, own=name.startswith(f"{self.name}-"))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sys
+import threading
 from dataclasses import replace
 
 import pytest
@@ -269,3 +271,42 @@ def test_what_cannot_be_told_is_refused_before_anything_changes():
         one.index.align(Request((BlockRef("a", 10),), Namespace(head="h" * 1_000)))
     assert not one.index.namespaces()
     assert not one.waiting
+
+
+def test_threads_that_forget_while_the_log_is_read_leave_all_equal():
+    log: list = []
+    followers = [Follower(name, log) for name in "ab"]
+    stop = threading.Event()
+
+    def work(number: int) -> None:
+        numbers, index = random.Random(number), followers[number % 2].index
+        for _ in range(150):
+            space = numbers.choice([SPACE, OTHER, replace(SPACE, head="one")])
+            index.align(Request(tuple(numbers.sample(BLOCKS, 3)), space))
+            if numbers.random() < 0.1:
+                index.forget(space)
+
+    def deliver(follower: Follower) -> None:
+        while not stop.is_set():
+            follower.tell(2)
+            follower.read(3)
+
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        readers = [threading.Thread(target=deliver, args=(follower,)) for follower in followers]
+        workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in (*readers, *workers):
+            thread.start()
+        for thread in workers:
+            thread.join()
+        stop.set()
+        for thread in readers:
+            thread.join()
+    finally:
+        sys.setswitchinterval(switching)
+    settle(followers)
+    assert known(followers[0].index) == known(followers[1].index)
+    for follower in followers:
+        assert not follower.index._forgetting
+        assert all(share.ahead is None for share in follower.index._shares.values())
