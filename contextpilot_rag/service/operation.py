@@ -44,9 +44,9 @@ class Call(Generic[BodyT]):
 
     async def caught_up(self, *bodies: wire.AlignIn | wire.ObserveIn | wire.CoverIn) -> None:
         """Wait a little, if a body names something that another replica may have told and is not known here yet."""
-        replicas = self.hub.replicas
-        if replicas is not None and any(map(self.tenant.misses, bodies)):
-            await replicas.catch_up()
+        replicas, tenant = self.hub.replicas, self.tenant
+        if replicas is not None and any(map(tenant.misses, bodies)):
+            await replicas.catch_up(lambda: not any(map(tenant.misses, bodies)))
 
 
 @dataclass(frozen=True, slots=True)

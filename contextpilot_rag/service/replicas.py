@@ -23,6 +23,7 @@ from .replica_sink import ServiceSink
 
 READY_SECONDS = 10.0  # a start waits so long for what the log has
 CATCH_UP_SECONDS = 0.04  # an answer waits so long for what others told
+_TOLD_SECONDS = 0.01  # what is told elsewhere is in the log after so long, as long as all is well
 
 
 class Replicas:
@@ -88,12 +89,17 @@ class Replicas:
         """How it stands."""
         return self._replica.status()
 
-    async def catch_up(self) -> None:
-        """Wait for what others told before now, but never long; those who wait at the same time wait together."""
-        if not self._replica.status().joined:
-            return
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._caught_up(), CATCH_UP_SECONDS)
+    async def catch_up(self, enough: Callable[[], bool]) -> None:
+        """Wait for what others tell just now, but never long; those who wait at the same time wait together."""
+        if self._replica.status().joined:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._catch_up(enough), CATCH_UP_SECONDS)
+
+    async def _catch_up(self, enough: Callable[[], bool]) -> None:
+        await self._caught_up()
+        while not enough():
+            await asyncio.sleep(_TOLD_SECONDS)  # it may have been on its way to the log
+            await self._caught_up()
 
     async def _caught_up(self) -> None:
         if self._catching is not None and not self._catching.done():
