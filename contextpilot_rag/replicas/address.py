@@ -48,7 +48,7 @@ class LogAddress:
         port: of TCP.
         user: empty: the default one.
         password: empty: none is given.
-        db: the number of the database; a cluster has 0 only.
+        db: the number of the database; most clusters have 0 only.
         prefix: of all keys there.
         cluster: whether it is a cluster; None: the server says so.
         tls: None: without.
@@ -112,8 +112,6 @@ def parse_address(url: str) -> LogAddress:
     )
     if address.tls is None and any(name in given for name in _TLS):
         raise SettingsError("the log's address has ssl_... settings and no TLS: it has to begin with rediss://")
-    if address.cluster and address.db:
-        raise SettingsError("the log's address has a database, and a cluster has none")
     if address.user and not address.password:
         raise SettingsError("the log's address has a user without a password; a password alone is :PASSWORD@")
     return address

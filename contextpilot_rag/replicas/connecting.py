@@ -15,7 +15,7 @@ from ..remote.asks import Deadline, Late
 from .address import LogAddress
 from .asking import WRONG_KIND, Ask
 from .nodes import ClusterNodes, Node, Nodes
-from .wire import reason, redirected
+from .wire import IS_CLUSTER, reason
 
 OLDEST = (6, 2)
 """Of Redis; all Valkeys are younger."""
@@ -97,8 +97,6 @@ class Server:
         with self._lock:
             if self._known is None:
                 if mode == "cluster" if cluster is None else cluster:
-                    if self._address.db:
-                        raise LogUnavailable("the log's server is a cluster, which has no database but 0")
                     self._known = ClusterNodes(self._seed, self._address, self._context)
                 else:
                     self._known = self._seed
@@ -130,12 +128,11 @@ class Server:
     def _unavailable(self, error: BaseException) -> LogUnavailable:
         if self._closed:
             return LogUnavailable("the log was closed here")
-        if redirected(error) is not None:  # it has become a cluster
+        words = "does not answer in time" if isinstance(error, Late) else reason(error)
+        if words == IS_CLUSTER:  # it has become one, and is asked anew
             with self._lock:
                 self._known = None
-        return LogUnavailable(
-            f"the log's server {'does not answer in time' if isinstance(error, Late) else reason(error)}"
-        )
+        return LogUnavailable(f"the log's server {words}")
 
     def _first(self) -> Node:
         return Node((self._address.host, self._address.port), self._address, self._context)

@@ -155,9 +155,7 @@ class RedisLog:
     def snapshot(self, stream: str) -> Snapshot | None:
         """See `Log.snapshot`."""
         found = _listed(self._one(_ask("HMGET", self._snap(stream), "p", "m", "d"), Deadline(self._timeout)))
-        if not found or None in found:
-            return None
-        numbers = _POSITION.fullmatch(found[0])
+        numbers = None if not found or None in found else _POSITION.fullmatch(found[0])
         if numbers is None or max(map(int, numbers.groups())) > _HIGHEST:
             return None
         return Snapshot(found[0].decode(), found[1], found[2])
@@ -171,10 +169,16 @@ class RedisLog:
         self._write(self._ring([stream], [stream], put_off=True), deadline)
         return True
 
-    def compact(self, stream: str, snapshot: Snapshot) -> bool:
+    def standing(self, stream: str) -> str | None:
+        """See `Log.standing`."""
+        position = self._script(scripts.STANDING, stream, (), Deadline(self._timeout))
+        return position.decode() if isinstance(position, bytes) else None
+
+    def compact(self, stream: str, snapshot: Snapshot, instead_of: bytes | None = None) -> bool:
         """See `Log.compact`."""
         more = (snapshot.position, snapshot.mac, snapshot.data, self._keep)
-        return self._script(scripts.COMPACT, stream, more, Deadline(self._timeout))
+        unusable = () if instead_of is None else (instead_of,)
+        return bool(self._script(scripts.COMPACT, stream, (*more, *unusable), Deadline(self._timeout)))
 
     def streams(self, most: int) -> list[str]:
         """See `Log.streams`."""
@@ -218,9 +222,9 @@ class RedisLog:
         self._heard = (position, self._server.opened)
         return position
 
-    def _script(self, script: str, stream: str, more: Sequence[Any], deadline: Deadline) -> bool:
+    def _script(self, script: str, stream: str, more: Sequence[Any], deadline: Deadline) -> Any:  # noqa: ANN401
         key = self._log(stream)
-        return bool(self._one((key, ("EVAL", script, 2, key, self._snap(stream), *more)), deadline) == 1)
+        return self._one((key, ("EVAL", script, 2, key, self._snap(stream), *more)), deadline)
 
     def _one(self, ask: Ask, deadline: Deadline) -> Any:  # noqa: ANN401
         return self._server.ask([ask], deadline)[0]

@@ -30,7 +30,8 @@ local function standing()
   if kind(snap) ~= 'hash' then return nil end
   local has = redis.call('HMGET', snap, 'p', 'm', 'd')
   if not (has[2] and has[3]) then return nil end
-  return has[1] and parts(has[1]) and has[1]
+  if not (has[1] and parts(has[1])) then return nil end
+  return has[1], has[2]
 end
 local function put(position, mac, data, keep)
   drop_unless(snap, 'hash')
@@ -55,8 +56,8 @@ return 1
 COMPACT = (
     _COMMON
     + """
-local old = standing()
-if old then
+local old, mac = standing()
+if old and mac ~= ARGV[5] then
   local a, b = parts(old), parts(ARGV[1])
   if not below(a[1], b[1]) and not (a[1] == b[1] and below(a[2], b[2])) then return 0 end
 end
@@ -70,7 +71,10 @@ put(ARGV[1], ARGV[2], ARGV[3], ARGV[4])
 return 1
 """
 )
-"""Arguments: the snapshot's position, mac and data, milliseconds to keep it."""
+"""Arguments: the snapshot's position, mac and data, milliseconds to keep it; perhaps the mac of one that has to go."""
+
+STANDING = _COMMON + "return (standing())"
+"""The position of the snapshot, if there is all of one."""
 
 MEND = """
 local is = redis.call('TYPE', KEYS[1]).ok

@@ -19,6 +19,7 @@ from redis.exceptions import (
     AskError,
     AuthenticationError,
     BusyLoadingError,
+    ClusterCrossSlotError,
     NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -41,8 +42,11 @@ _KNOWN = inspect.signature(AbstractConnection.__init__).parameters
 _NAMELESS: dict[str, Any] = (  # it would cost two round trips, and another right, to say which library this is
     {"driver_info": None} if "driver_info" in _KNOWN else {"lib_name": None, "lib_version": None}
 )
+IS_CLUSTER = "is a cluster"
 _KINDS = (
     (AuthenticationError, "refuses the user or the password"),
+    (AskError, IS_CLUSTER),  # a MovedError is one, too
+    (ClusterCrossSlotError, IS_CLUSTER),
     (BusyLoadingError, "is still reading its data"),
     (NoPermissionError, "does not allow this user a command or a key"),
     (OutOfMemoryError, "is full"),
@@ -61,6 +65,9 @@ _CODES = {
     "READONLY": "is a copy that cannot be written to",
     "MASTERDOWN": "is a copy that has lost its master",
     "NOREPLICAS": "has lost its copies",
+    "MOVED": IS_CLUSTER,
+    "ASK": IS_CLUSTER,
+    "CROSSSLOT": IS_CLUSTER,
     "CLUSTERDOWN": "is a cluster that is down",
     "TRYAGAIN": "is moving keys",
     "UNBLOCKED": "has changed its part",
@@ -186,6 +193,8 @@ def reason(error: BaseException) -> str:
         code = text.split(" ", 1)[0]
         if code not in _CODES and "OOM command not allowed" in text:  # where a script was refused
             code = "OOM"
+        if "DB index is out of range" in text:
+            return "has no database of that number"
         return _CODES.get(code) or f"answers with an error{f' ({code})' if code.isalpha() and code.isupper() else ''}"
     return "answers with what is no answer" if isinstance(error, RedisError) else type(error).__name__
 
@@ -194,7 +203,7 @@ def redirected(answer: Answer) -> tuple[str, str, int] | None:
     """MOVED or ASK, and the node that an answer points to; its host is empty where it is the one that was asked."""
     if not isinstance(answer, ResponseError):
         return None
-    if isinstance(answer, AskError):  # a MovedError is one, too
+    if isinstance(answer, AskError):
         return ("MOVED" if type(answer) is not AskError else "ASK"), str(answer.host), int(answer.port)
     words = str(answer).split()
     if len(words) != 3 or words[0] not in {"MOVED", "ASK"}:

@@ -216,6 +216,32 @@ class LogConformance:
         assert not log.compact(A, begin)
         assert not log.found(A, begin, FIRST)
 
+    def test_a_snapshot_that_cannot_be_used_is_replaced_whatever_its_position(self, log):
+        first, second = filled(log, A, b"1", b"2")
+        unusable = Snapshot(second.position, b"bad mac", b"bad")
+        assert log.compact(A, unusable)
+        (kept,) = filled(log, A)
+        assert kept == second
+        assert not log.compact(A, Snapshot(second.position, b"mac", b"good"))
+        assert not log.compact(A, Snapshot(second.position, b"mac", b"good"), b"mac of another")
+        assert not log.compact(A, Snapshot(first.position, b"mac", b"good"), b"bad mac")  # its entry is gone
+        assert log.snapshot(A) == unusable
+        good = Snapshot(second.position, b"mac", b"good")
+        assert log.compact(A, good, b"bad mac")
+        assert log.snapshot(A) == good
+        assert log.compact(A, Snapshot(START, b"", b"begin"), b"mac")
+        assert log.compact(A, Snapshot(START, b"", b"again"), b"")
+        assert log.snapshot(A) == Snapshot(START, b"", b"again")
+
+    def test_where_a_snapshot_stands(self, log):
+        assert log.standing(A) is None
+        log.found(A, Snapshot(START, b"mac", b""), FIRST)
+        assert log.standing(A) == START
+        (*_, last) = filled(log, A, b"1")
+        log.compact(A, Snapshot(last.position, b"mac", b""))
+        assert log.standing(A) == last.position
+        assert log.standing(B) is None
+
     def test_large_entries_and_snapshots(self, log):
         data = bytes(range(256)) * 4_000
         log.append([Written(A, b"mac", data)])
@@ -253,6 +279,7 @@ class LogConformance:
             lambda: log.listen(position, 5),
             lambda: all_of(log, A),
             lambda: log.snapshot(A),
+            lambda: log.standing(A),
             lambda: log.found(A, Snapshot(START, b"", b""), FIRST),
             lambda: log.compact(A, Snapshot(START, b"", b"")),
             lambda: log.streams(1),

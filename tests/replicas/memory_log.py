@@ -192,12 +192,22 @@ class MemoryLog:
 
         return self._call("found", found, write=True)
 
-    def compact(self, stream: str, snapshot: Snapshot) -> bool:
+    def standing(self, stream: str) -> str | None:
+        """See `Log.standing`."""
+
+        def standing() -> str | None:
+            found = self._snapshots.get(stream)
+            return None if found is None else found.position
+
+        return self._call("standing", standing)
+
+    def compact(self, stream: str, snapshot: Snapshot, instead_of: bytes | None = None) -> bool:
         """See `Log.compact`."""
 
         def compact() -> bool:
             old, entries = self._snapshots.get(stream), self._streams.get(stream, [])
-            if old is not None and number(old.position) >= number(snapshot.position):
+            unusable = old is not None and old.mac == instead_of
+            if old is not None and not unusable and number(old.position) >= number(snapshot.position):
                 return False
             if snapshot.position != START:
                 if all(entry.position != snapshot.position for entry in entries):

@@ -65,7 +65,6 @@ def test_an_address_is_read(url, address):
         ("redis://h/99999999999", "the number of a database"),
         ("redis://h/\u0661", "plain ASCII"),
         ("redis://h/%D9%A1", "the number of a database"),
-        ("redis://h/1?cluster=true", "a cluster has none"),
         (f"redis://h?password={SECRET}", "there are: prefix, cluster, ssl_ca_certs, ssl_certfile"),
         (f"redis://u:{SECRET}?x@h", "no URL"),
         (f"redis://h?{SECRET}=x", "a setting that is none"),

@@ -11,6 +11,7 @@ import pytest
 from contextpilot_rag.errors import LogUnavailable
 from contextpilot_rag.replicas.log import START, Snapshot
 from contextpilot_rag.replicas.redis_log import ACL_COMMANDS, open_log
+from tests.replicas.cluster import Cluster
 from tests.replicas.fake_server import FakeServer, hello
 from tests.replicas.link import Link
 from tests.replicas.log_conformance import FIRST, A, B, all_of, filled, texts, written
@@ -58,6 +59,7 @@ def calls(log):
         lambda: log.listen("5-0", 0.1),
         lambda: all_of(log, A),
         lambda: log.snapshot(A),
+        lambda: log.standing(A),
         lambda: log.found(A, Snapshot(START, b"", b""), FIRST),
         lambda: log.compact(A, Snapshot(START, b"", b"")),
         lambda: log.streams(1),
@@ -318,3 +320,37 @@ def test_tls_that_is_not_trusted_or_not_there(opens, opened, log_server, tmp_pat
     for query in ("?ssl_cert_reqs=none", f"?ssl_ca_certs={one}"):
         assert opens(f"rediss://{at}{query}", timeout=10.0).now()
     assert opens(f"rediss://localhost:{relay.port}?ssl_ca_certs={one}&ssl_check_hostname=false", timeout=10.0).now()
+
+
+def test_a_cluster_s_node_that_is_gone_takes_its_own_streams_along_and_no_others(opens, tmp_path):
+    with Cluster(tmp_path, persistent=True) as cluster:
+        for node in cluster.nodes:
+            node.client().config_set("cluster-require-full-coverage", "no")
+        log = opens(cluster.url, timeout=5.0)
+        names = [f"{number:032x}" for number in range(12)]
+        kept = {name: filled(log, name, name.encode()) for name in names}
+        seed = cluster.nodes[0]
+        of_seed = [name for name in names if cluster.owner(f"contextpilot:{{{name}}}:log") is seed]
+        assert 0 < len(of_seed) < len(names)
+        seed.kill()
+        for name in names:
+            if name in of_seed:
+                with unavailable():
+                    all_of(log, name)
+            else:  # who has what is asked of the others
+                assert all_of(log, name)[name] == kept[name]
+        seed.start()
+        cluster.wait()
+        assert all_of(log, *names) == kept
+
+
+def test_a_cluster_where_one_server_was_expected(opens, tmp_path, log_server):
+    with Cluster(tmp_path) as cluster:
+        with unavailable("is a cluster"):
+            log = opens(cluster.url + "?cluster=false", timeout=5.0)
+            for number in range(20):
+                filled(log, f"{number:032x}", b"1")
+        with unavailable("has no database of that number"):
+            opens(cluster.url.removesuffix("/0") + "/3", timeout=5.0).now()
+    with unavailable("does not say who has what"):
+        opens(log_server.url + "?cluster=true", timeout=5.0).now()

@@ -106,6 +106,7 @@ def test_a_snapshot_that_is_none_is_no_snapshot(log, foreign, fields):
     (entry,) = filled(log, A, b"1")
     foreign.hset(snap_key(A), mapping=fields)
     assert log.snapshot(A) is None
+    assert log.standing(A) is None
     begin = Snapshot(START, b"mac", b"data")
     assert log.found(A, begin, FIRST)
     assert log.snapshot(A) == begin
