@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .._version import __version__
+from ..replicas.status import ReplicaStatus
 from .engine_watch import FollowedFigures
 from .followed_exposition import followed_metrics
 from .metrics import Histogram, Metrics
+from .replica_exposition import replica_metrics
 from .tally import Tally
 
 if TYPE_CHECKING:
@@ -89,9 +91,14 @@ async def followed_of(hub: Hub) -> FollowedFigures:
     return FollowedFigures() if hub.followed is None else await asyncio.to_thread(hub.followed.figures)
 
 
+def replica_of(hub: Hub) -> ReplicaStatus | None:
+    """How it stands to the other replicas; None: there are none."""
+    return None if hub.replicas is None else hub.replicas.status()
+
+
 async def text(hub: Hub, metrics: Metrics) -> bytes:
     """All metrics, in Prometheus' text format."""
-    collector = Collector(metrics, await sizes_of(hub), await followed_of(hub))
+    collector = Collector(metrics, await sizes_of(hub), await followed_of(hub), replica_of(hub))
     return await asyncio.to_thread(_generate, collector)
 
 
@@ -111,9 +118,17 @@ class Collector:
         metrics: what was counted.
         sizes: what the service holds.
         followed: engines, and what is known of their caches.
+        replica: how it stands to the others; None: there are none.
     """
 
-    def __init__(self, metrics: Metrics, sizes: Sizes, followed: FollowedFigures | None = None) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        sizes: Sizes,
+        followed: FollowedFigures | None = None,
+        replica: ReplicaStatus | None = None,
+    ) -> None:
+        self._replica = replica
         self._metrics = metrics
         self._sizes = sizes
         self._followed = followed
@@ -132,6 +147,8 @@ class Collector:
         yield from self._gauges()
         if self._followed is not None and self._followed.engines:
             yield from followed_metrics(self._followed, PREFIX, named=self._metrics.names_engines)
+        if self._replica is not None:
+            yield from replica_metrics(self._replica, PREFIX)
 
     def _requests(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily

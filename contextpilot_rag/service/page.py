@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._version import __version__
+from ..replicas.status import ReplicaStatus
 from . import shown
 from .chart import HEIGHT, WIDTH, Chart
 from .engine_table import Engine
@@ -54,6 +55,7 @@ class Figures:
         keyed: whether tenants have names.
         at: now.
         followed: engines that the index is kept in step with.
+        replica: how it stands to the others; None: there are none.
     """
 
     summary: Summary
@@ -67,6 +69,7 @@ class Figures:
     keyed: bool
     at: datetime
     followed: FollowedFigures = field(default_factory=FollowedFigures)
+    replica: ReplicaStatus | None = None
 
     @classmethod
     async def of(
@@ -78,6 +81,7 @@ class Figures:
         keeps: bool,
         keyed: bool,
         followed: FollowedFigures | None = None,
+        replica: ReplicaStatus | None = None,
     ) -> Figures:
         """Those of a service."""
         summary = await Summary.of(metrics.hour.minutes())
@@ -97,6 +101,7 @@ class Figures:
             keyed=keyed,
             at=at,
             followed=followed or FollowedFigures(),
+            replica=replica,
         )
 
 

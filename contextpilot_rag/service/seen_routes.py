@@ -25,6 +25,7 @@ async def _page(call: Call[None]) -> Answer:
         keeps=hub.settings.state is not None,
         keyed=hub.settings.keys is not None,
         followed=await exposition.followed_of(hub),
+        replica=exposition.replica_of(hub),
     )
     return Answer(await asyncio.to_thread(page.render, figures), headers=page.HEADERS, media=page.MEDIA)
 

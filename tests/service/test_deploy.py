@@ -20,6 +20,7 @@ from contextpilot_rag.proxy.settings import PREFIX as PROXY_PREFIX
 from contextpilot_rag.proxy.settings import ProxySettings
 from contextpilot_rag.proxy.settings import kinds as proxy_kinds
 from contextpilot_rag.remote import wire
+from contextpilot_rag.replicas.status import ReplicaStatus
 from contextpilot_rag.service import exposition
 from contextpilot_rag.service.engine_watch import FollowedEngine, FollowedFigures
 from contextpilot_rag.service.metrics import ALIGN
@@ -47,7 +48,8 @@ def known():
     sizes.plans["running"] = 1
     engine = FollowedEngine("e", "http://e", True, "events", "", "vllm", 1, 1, True, EventCounts(), 0, None)
     figures = FollowedFigures((engine,))
-    raw = exposition._generate(exposition.Collector(world.metrics, sizes, figures))
+    replica = ReplicaStatus(behind_seconds=0.1, rejected={"signature": 1}, reloads={"gap": 1})
+    raw = exposition._generate(exposition.Collector(world.metrics, sizes, figures, replica))
     found: dict[str, set[str]] = {}
     for name, labels in parsed(raw):
         full = name if name.startswith("process_") else f"contextpilot_{name}"
