@@ -83,6 +83,7 @@ def divide(workers: Workers, lots: Lots, group: int, counters: int, report: Repo
             del sizes[part]
         sizes.update(found)
         too_large = [part for part in sorted(found) if found[part] > group and tree.may_split(part)]
+    report("splitting", levels, levels)
     grouping = grouped(tree.leaves(), sizes, group)
     return Division(parts, grouping, _earlier(workers, parts, sizes, group), levels, uncertain)
 

@@ -17,7 +17,7 @@ from .scattering import WIDE, Slice, gathered, scattered
 from .sharded import Shard, ShardedPlan
 from .workers import Workers
 
-GROUP = 16_384  # contexts that one planner call takes
+GROUP = 32_768  # contexts that one planner call takes
 COUNTERS = 16_384  # of a summary, 24 bytes each
 
 

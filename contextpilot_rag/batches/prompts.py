@@ -29,7 +29,7 @@ def planned_prompts(
     """A shard as plans that `ContextPilot.run` sends, one after another; each is made when the one before it is sent.
 
     Args:
-        rows: of a shard, in order.
+        rows: of a shard, in order; all of them, or a run.
         pilot: its settings and namespace are those of the prompts. Nothing is asked of its index.
         blocks: gives a row's blocks, one for each of its ``context_ids``, in their order.
         question: gives a row's question.
@@ -39,12 +39,12 @@ def planned_prompts(
     Raises:
         InputError: a row without an order of that many blocks, or something that `ContextPilot.align` refuses.
     """
-    left, begin = iter(rows), 0
+    left = iter(rows)
     while some := list(islice(left, piece)):
+        begin = int(some[0]["position"])
         prompts = [_prompt(row, pilot, blocks(row), question(row), key) for row in some]
         sources = [max(-1, int(row["source"]) - begin) for row in some]
         yield Plan(tuple(prompts), tuple(sources))
-        begin += len(some)
 
 
 def _prompt(

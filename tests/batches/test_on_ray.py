@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
@@ -16,6 +17,7 @@ import pytest
 from contextpilot_rag.batches import plan_on_ray
 from contextpilot_rag.cli import main
 from contextpilot_rag.errors import InputError, MissingPackage, SettingsError
+from contextpilot_rag.testing import FakeEngine
 from contextpilot_rag.types import BlockRef, OrderBudget, Request
 
 from .drawn import held, made, planned
@@ -209,3 +211,20 @@ def test_options_that_do_not_go_together_are_named(ray, trace, capsys, arguments
     status, _, errors = command(capsys, trace, *arguments)
     assert status == 1
     assert says in errors
+
+
+def test_the_example_has_each_shard_answered_by_its_own_engine(ray, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples"))
+    example = importlib.import_module("ray_vllm")
+    ray.cloudpickle.register_pickle_by_value(example)  # as Ray takes what the program that is run defines
+    with FakeEngine() as one, FakeEngine() as two:
+        engines = [one, two]
+        plan = example.planned(ray.data.from_items(example.about_the_agreement()), 2)
+        example.answer(plan, [example.engine_at(engine.base_url) for engine in engines], tmp_path)
+        for shard, engine in zip(plan.shards, engines, strict=True):
+            written = [json.loads(line) for line in (tmp_path / f"shard-{shard.number}.jsonl").read_text().splitlines()]
+            assert [row["qid"] for row in written] == [row["qid"] for row in shard]
+            assert all(row["error"] is None and row["answer"] for row in written)
+            assert len(engine.requests) == len(shard)
+            found = sum(request.cached_tokens for request in engine.requests)
+            assert found / sum(request.prompt_tokens for request in engine.requests) > 0.8 * shard.hit_ratio

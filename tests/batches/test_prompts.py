@@ -37,8 +37,11 @@ def test_a_shard_s_prompts_are_in_its_order_and_predict_what_it_predicts():
             assert prompt.request.key == row["qid"]
             assert list(prompt.labels.values()) == [row["context_ids"][place] for place in row["order"]]
             assert prompt.predicted_cached_tokens == row["predicted_cached_tokens"]
-        for one in plans:
-            assert all(-1 <= source < place for place, source in enumerate(one.sources))
+        for number, one in enumerate(plans):
+            wanted = [max(-1, row["source"] - 7 * number) for row in rows[7 * number :][:7]]
+            assert list(one.sources) == wanted
+        (last,) = planned_prompts(rows[7:], pilot, blocks)  # a run that begins in the middle
+        assert list(last.sources) == [max(-1, row["source"] - 7) for row in rows[7:]]
 
 
 def test_they_are_sent_as_any_plan_and_the_engine_finds_what_was_predicted():
