@@ -71,8 +71,14 @@ class ProcessReplica:
     def feed(self, pool: str, index: ReplicatedIndex) -> None:
         """Let an index have what is told of a pool, in the place of another if there is one. It is not kept alive."""
         self._pools.put(pool, index)
-        if self._replica is not None:
-            self._replica.look_again()
+        replica = self._replica
+        if replica is None:
+            return
+        if replica.spaces(pool):  # it has read them for an index that was here before
+            self.close()
+            self.start()
+        else:
+            replica.look_again()
 
     def append(self, space: Space, record: IndexRecord) -> str:
         """Tell the log; returns the record's name. Waits for nothing."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from contextpilot_rag import ContextPilot
@@ -91,6 +92,6 @@ def in_step(*pilots: ContextPilot, seconds: float = 20.0) -> None:
     """Wait until all that was told by any of them is known by all."""
     for pilot in pilots:
         settled(pilot, seconds)
-    for pilot in pilots:
-        assert pilot.replica is not None
-        assert pilot.replica.catch_up(seconds)
+    for replica in [pilot.replica for pilot in pilots]:
+        assert replica is not None
+        until(partial(replica.catch_up, 1.0), seconds)
