@@ -1,0 +1,85 @@
+"""What a replica shows of how it stands to the others."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from contextpilot_rag.service.life import assemble
+from contextpilot_rag.service.settings import ServiceSettings
+from tests.replicas.memory_log import MemoryLog
+from tests.service.harness import SECONDS, serving
+from tests.service.test_metrics import parsed
+
+GIVEN = {"blocks": [{"id": "a", "tokens": 100}]}
+
+
+@pytest.fixture
+def log():
+    return MemoryLog()
+
+
+def replica(log):
+    settings = ServiceSettings(port=0, salt_secret="s")
+    return serving(settings, assemble(settings, log=log))
+
+
+def shown(service):
+    return parsed(service.ask("GET", "/metrics").body)
+
+
+def until(condition):
+    ends = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < ends, "it never came"
+        time.sleep(0.005)
+
+
+def test_metrics_say_what_was_told_and_taken_in(log):
+    with replica(log) as first, replica(log) as second:
+        for service in (first, second):
+            assert service.ask("POST", "/v1/align", GIVEN).status == 200
+        for service in (first, second):
+            until(lambda service=service: shown(service)["replica_applied_total", ()] == 4)
+            samples = shown(service)
+            assert samples["replica_joined", ()] == samples["replica_spaces", ()] == 1
+            assert samples["replica_appended_total", ()] >= 2  # what was not taken for certain is told again
+            assert samples["replica_pending_records", ()] == samples["replica_outages_total", ()] == 0
+            assert samples["replica_behind_seconds", ()] >= 0
+
+
+def test_one_that_is_alone_says_so_everywhere_and_is_ready_all_the_same(log):
+    with replica(log) as service:
+        until(lambda: shown(service)["replica_joined", ()] == 1)
+        assert b"joined, 0 records" in service.ask("GET", "/").body
+        log.away = True
+        until(lambda: shown(service)["replica_joined", ()] == 0)
+        assert shown(service)["replica_outages_total", ()] == 1
+        assert service.ask("GET", "/readyz").status == 200
+        for path in ("/readyz", "/healthz"):
+            assert service.ask("GET", path).json() == {"state": "ready", "replica": "alone"}
+        assert b"alone: " in service.ask("GET", "/").body
+        assert service.ask("POST", "/v1/align", GIVEN).status == 200
+        log.away = False
+        until(lambda: service.ask("GET", "/healthz").json()["replica"] == "joined")
+
+
+def test_without_replicas_nothing_is_said_of_any():
+    with serving() as service:
+        assert service.ask("GET", "/healthz").json() == {"state": "ready"}
+        assert b"contextpilot_replica" not in service.ask("GET", "/metrics").body
+        assert b"Replica" not in service.ask("GET", "/").body
+
+
+def test_what_is_not_known_is_waited_for_but_not_for_long(log):
+    with replica(log) as first, replica(log) as second:
+        assert first.ask("POST", "/v1/align", GIVEN).status == 200
+        unknown = {"ticket": "a-ticket-that-nobody-has", "usage": {"prompt_tokens": 1}}
+        turn = {"id": "talk", "after": "an-answer-that-nobody-gave", "next_label": 2}
+        assert second.ask("POST", "/v1/observe", unknown).status == 404
+        answer = second.ask("POST", "/v1/align", GIVEN | {"conversation": turn}).json()
+        assert answer["labels"] == [2]
+        log.away = True
+        until(lambda: not second.hub.replicas.status().joined)
+        assert second.ask("POST", "/v1/observe", unknown).status == 404
