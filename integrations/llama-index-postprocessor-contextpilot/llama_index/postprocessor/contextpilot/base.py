@@ -42,8 +42,9 @@ class ContextPilotPostprocessor(BaseNodePostprocessor):
     text), and ``duplicates`` (ids, scores and metadata of nodes with the same text, which is placed once).
 
     Args:
-        pilot: a `ContextPilot` or `AsyncContextPilot` to share, an index, the address of a service, or None: an index
-            of its own in this process. An object is not serialised.
+        pilot: a `ContextPilot` or `AsyncContextPilot` to share, an index, the address of a service or of replicas' log,
+            or None: the one at ``CONTEXTPILOT_INDEX``, else an index of its own in this process. An object is not
+            serialised, and no address with a password: give that one in ``CONTEXTPILOT_INDEX``.
         namespace: what may share cached prefixes; a string is a tenant. None: the pilot's.
         namespace_key: a metadata key that all nodes carry, such as "tenant_id"; its value is the tenant. Nodes that
             lack it or disagree come back as they are.
@@ -104,7 +105,8 @@ class ContextPilotPostprocessor(BaseNodePostprocessor):
         check_names(type(self).__name__, [name for name in fields if name != "class_name"], type(self).model_fields)
         if "hidden_metadata" in fields:
             fields["hidden_metadata"] = patterns_of(fields["hidden_metadata"])
-        address: dict[str, Any] = {"pilot": pilot if isinstance(pilot, str) else None}
+        shown = isinstance(pilot, str) and "@" not in pilot  # before it there may be a password
+        address: dict[str, Any] = {"pilot": pilot if shown else None}
         super().__init__(**address, **fields)
         options = {name: getattr(self, name) for name in _OPTIONS}
         chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
