@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ from .status import ReplicaStatus
 
 if TYPE_CHECKING:
     from .replicated import ReplicatedIndex
+
+_LOOK_SECONDS = 0.002
 
 
 class ProcessReplica:
@@ -44,7 +47,8 @@ class ProcessReplica:
 
     def __repr__(self) -> str:
         status = self.status
-        return f"<ProcessReplica: {'joined' if status.joined else 'alone'}, {status.spaces} namespaces>"
+        namespaces = f"{status.spaces} namespace{'' if status.spaces == 1 else 's'}"
+        return f"<ProcessReplica: {'joined' if status.joined else 'alone'}, {namespaces}>"
 
     @property
     def status(self) -> ReplicaStatus:
@@ -67,6 +71,18 @@ class ProcessReplica:
     def catch_up(self, seconds: float) -> bool:
         """Wait until what others told before now was taken in, but not longer; False: it may not have been."""
         return self._begun().catch_up(seconds)
+
+    def drained(self, seconds: float) -> bool:
+        """Wait until what was told here has come back, so that it stands in the log; False: not all of it, in so long.
+
+        For tests and measurements, and before something is looked for elsewhere.
+        """
+        ends = time.monotonic() + seconds
+        while self.status.pending:
+            if time.monotonic() >= ends:
+                return False
+            time.sleep(_LOOK_SECONDS)
+        return True
 
     def feed(self, pool: str, index: ReplicatedIndex) -> None:
         """Let an index have what is told of a pool, in the place of another if there is one. It is not kept alive."""

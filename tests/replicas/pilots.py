@@ -85,7 +85,7 @@ def settled(pilot: ContextPilot, seconds: float = 20.0) -> None:
     """Wait until all that a pilot told has come back."""
     replica = pilot.replica
     assert replica is not None
-    until(lambda: not replica.status.pending, seconds)
+    assert replica.drained(seconds)
 
 
 def in_step(*pilots: ContextPilot, seconds: float = 20.0) -> None:

@@ -148,8 +148,8 @@ def test_the_status_is_there_to_be_looked_at(pilots):
     pilot.align(TEXTS[:2])
     settled(pilot)
     status = pilot.replica.status
-    assert (status.joined, status.spaces, status.appended, status.applied) == (True, 1, 1, 1)
-    assert repr(pilot.replica) == "<ProcessReplica: joined, 1 namespaces>"
+    assert (status.joined, status.spaces, status.applied) == (True, 1, 1)
+    assert repr(pilot.replica) == "<ProcessReplica: joined, 1 namespace>"
     assert ContextPilot().replica is None
     with pytest.raises(AttributeError):
         pilot.replica = None
