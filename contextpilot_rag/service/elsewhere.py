@@ -30,11 +30,18 @@ class Elsewhere:
     Args:
         service: whose.
         put: takes in where a prompt stands, later; None: nobody follows engines here.
+        forgot: told when another replica had conversations forgotten.
     """
 
-    def __init__(self, service: Service, put: Callable[[Cover], bool] | None = None) -> None:
+    def __init__(
+        self,
+        service: Service,
+        put: Callable[[Cover], bool] | None = None,
+        forgot: Callable[[], object] = lambda: None,
+    ) -> None:
         self._service = service
         self._put = put
+        self._forgot = forgot
 
     def take(self, pool: Pool, space: Namespace, name: str, record: Record, *, own: bool) -> None:
         """Take in the next record of a namespace's log.
@@ -77,6 +84,7 @@ class Elsewhere:
             ledgers.apply(delta_of(record, space))
         elif not ledgers.unbar(name):  # else it was forgotten here when that was told
             ledgers.forget(replace(space, head=record.head), record.name)
+            self._forgot()
 
     def _ticketed(self, pool: Pool, tenant: Tenant, space: Namespace, record: Ticketed | Reported | Covered) -> None:
         known = tenant.tickets.get(record.ticket)

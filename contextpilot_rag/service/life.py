@@ -180,4 +180,4 @@ def _replicas(settings: ServiceSettings, hub: Hub, changes: Changes, log: Log | 
 
         log = open_log(settings.replicate)
     names = Names(settings.salt_secret) if address is None else Names(settings.salt_secret, address.prefix)
-    return Replicas(log, names, hub.service, hub.gate, changes.moved)
+    return Replicas(log, names, hub.service, hub.gate, changes.moved, changes.soon)

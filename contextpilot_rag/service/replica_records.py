@@ -104,6 +104,10 @@ class ServiceJournal(Journal, Protocol):
         """Tell the log something of a namespace (without a head); the record's name."""
         ...
 
+    def knows(self, space: Namespace) -> bool:
+        """Whether a namespace has a log, as far as can be said."""
+        ...
+
     def known(self) -> list[Namespace]:
         """The namespaces of the pool that have a log here."""
         ...

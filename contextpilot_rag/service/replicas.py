@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 from ..replicas.log import Log
 from ..replicas.pace import Pace
@@ -35,6 +36,7 @@ class Replicas:
         service: is fed, and tells.
         gate: knows which tenants there are.
         moved: told when the log changed something.
+        forgot: told when another replica had conversations forgotten.
         pace: how the replica works.
     """
 
@@ -45,12 +47,13 @@ class Replicas:
         service: Service,
         gate: Gate,
         moved: Callable[[], object] = lambda: None,
+        forgot: Callable[[], object] = lambda: None,
         pace: Pace | None = None,
     ) -> None:
         self._service = service
         self._gate = gate
         self._covers: Callable[[Cover], bool] | None = None
-        self._sink = ServiceSink(service, gate, Elsewhere(service, self._cover), moved)
+        self._sink = ServiceSink(service, gate, Elsewhere(service, self._cover, forgot), moved)
         self._replica = Replica(log, names, self._sink, pace)
         self._catching: asyncio.Task[bool] | None = None
         service.journals = self.journal
@@ -114,6 +117,15 @@ class Replicas:
 
 class PoolLog(PoolJournal):
     """The journal of one index."""
+
+    def forgot(self, namespace: Namespace | None) -> None:
+        """Have a namespace, or all that is known of the pool, forgotten; nobody is told of what nobody knows."""
+        if namespace is None or self.knows(replace(namespace, head="")):
+            super().forgot(namespace)
+
+    def knows(self, space: Namespace) -> bool:
+        """Whether a namespace has a log, as far as can be said."""
+        return not self._replica.status().joined or space in self.known()
 
     def known(self) -> list[Namespace]:
         """The namespaces of the pool that have a log here."""

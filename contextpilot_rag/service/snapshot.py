@@ -57,6 +57,10 @@ class Changes:
 
     def forgot(self, tenant: str, namespace: Namespace | None) -> None:  # noqa: ARG002
         """What was forgotten shall not stay on disk for long."""
+        self.soon()
+
+    def soon(self) -> None:
+        """Something shall not stay on disk for long."""
         self.any = True
         self.forgotten.set()
 
@@ -122,8 +126,7 @@ class Snapshots:
 
     def soon(self) -> None:
         """Save within about a second: something was forgotten that shall not stay on disk."""
-        self._changes.any = True
-        self._changes.forgotten.set()
+        self._changes.soon()
 
     async def save(self) -> bool:
         """Write a snapshot; False: it could not be written, and the one from before is still there."""

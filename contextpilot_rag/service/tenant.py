@@ -290,8 +290,11 @@ class Tenant:
         own = self._pool_of(Namespace())
         if own.journal is not None:
             head = "" if namespace is None else namespace.head
-            spaces = [namespace] if namespace is not None else [*own.journal.known(), *self.ledgers.spaces()]
-            for space in dict.fromkeys(replace(space, head="") for space in spaces):
+            if namespace is None:
+                spaces = list(dict.fromkeys([*own.journal.known(), *self.ledgers.spaces()]))
+            else:  # nobody is told of what nobody knows
+                spaces = list(filter(own.journal.knows, [replace(namespace, head="")]))
+            for space in spaces:
                 record = own.journal.tell(space, TalkForgotten(head, name))
                 self.ledgers.bar(record, replace(space, head=head), name)
         return self.ledgers.forget(namespace, name)

@@ -83,3 +83,26 @@ def test_what_is_not_known_is_waited_for_but_not_for_long(log):
         log.away = True
         until(lambda: not second.hub.replicas.status().joined)
         assert second.ask("POST", "/v1/observe", unknown).status == 404
+
+
+def test_what_nobody_knows_is_not_told_to_be_forgotten(log):
+    with replica(log) as service:
+        until(lambda: shown(service)["replica_joined", ()] == 1)
+        for path in ("/v1/namespaces/nobody", "/v1/namespaces/nobody?conversations=true", "/v1/namespaces"):
+            assert service.ask("DELETE", path).json()["forgotten"] == 0
+        assert service.ask("DELETE", "/v1/namespaces/nobody/conversations/c").json()["forgotten"] == 0
+        assert service.ask("DELETE", "/v1/conversations/c").json()["forgotten"] == 0
+        assert shown(service)["replica_spaces", ()] == 0
+
+
+def test_what_one_forgets_does_not_stay_on_the_disk_of_another(log, tmp_path):
+    settings = ServiceSettings(port=0, salt_secret="s", state=tmp_path / "state", snapshot_seconds=1_000.0)
+    with replica(log) as first, serving(settings, assemble(settings, log=log)) as second:
+        first.ask("POST", "/v1/align", GIVEN | {"conversation": {"id": "talk"}})
+        ledgers, saved = second.hub.service.tenant("").ledgers, tmp_path / "state" / "snapshot"
+        until(lambda: len(ledgers))
+        assert not saved.exists()
+        assert first.ask("DELETE", "/v1/conversations/talk").json()["forgotten"] == 1
+        until(saved.exists)
+        assert len(ledgers) == 0
+        assert b"talk" not in saved.read_bytes()
