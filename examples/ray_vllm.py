@@ -69,7 +69,8 @@ def engine_in_ray(model: str, cpus: int = 0, **engine_kwargs: Any) -> Stage:  # 
         kept = {name: row[name] for name in ("qid", "shard", "position", "predicted_cached_tokens")}
         return {**kept, "answer": row["generated_text"], "prompt_tokens": row["num_input_tokens"]}
 
-    beside = {"enabled": True, "num_cpus": 0.1}  # what these stages do is little
+    little = {"num_cpus": 0.1}  # what stages beside the engine need
+    beside = {"enabled": True, **little}
     place = {"placement_group_config": {"bundles": [{"CPU": cpus}]}} if cpus else {}
     config = vLLMEngineProcessorConfig(
         model_source=model,
@@ -82,7 +83,7 @@ def engine_in_ray(model: str, cpus: int = 0, **engine_kwargs: Any) -> Stage:  # 
         detokenize_stage=beside,
         **place,
     )
-    stage: Stage = build_processor(config, preprocess=asked, postprocess=answered)
+    stage: Stage = build_processor(config, asked, answered, preprocess_map_kwargs=little, postprocess_map_kwargs=little)
     return stage
 
 

@@ -18,6 +18,7 @@ from .summary import Summary
 from .workers import Workers
 
 _FAN = 16  # surveys that are merged at a time
+_WAYS, _LEAST = 64, 256  # parts of a split for each group that there will be, and at least: all parts are known here
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,8 @@ def divide(workers: Workers, lots: Lots, group: int, counters: int, report: Repo
         splits: dict[int, Split] = {}
         for part, summary in _merged(workers, surveys, counters).items():
             uncertain = max(uncertain, summary.lost / max(1, summary.total))
-            heaviest = summary.heaviest(sizes[part])
+            most = max(_LEAST, _WAYS * -(-sizes[part] // group))
+            heaviest = summary.heaviest(sizes[part])[:most]
             if len(heaviest):
                 splits[part] = tree.split(part, heaviest)
         if not splits:

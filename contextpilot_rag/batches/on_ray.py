@@ -78,8 +78,13 @@ def _lots(contexts: ray.data.Dataset | Iterable[object]) -> Iterator[object]:
     import ray.data
 
     if isinstance(contexts, ray.data.Dataset):
-        contexts.context.execution_options.preserve_order = True  # else no two runs give the same plan
-        yield from contexts.to_arrow_refs()
+        how = contexts.context.execution_options
+        before, how.preserve_order = how.preserve_order, True  # else no two runs give the same plan
+        try:
+            tables = contexts.to_arrow_refs()
+        finally:
+            how.preserve_order = before
+        yield from tables
         return
     if isinstance(contexts, str | bytes | Mapping) or not isinstance(contexts, Iterable):
         raise InputError(

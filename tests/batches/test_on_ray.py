@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import json
 import logging
@@ -82,6 +83,7 @@ def test_a_data_set_keeps_its_columns_and_becomes_data_sets_in_the_order_of_send
     ]
     given = ray.data.from_items(rows, override_num_blocks=5)
     plan = plan_on_ray(given, 2, group=150, order="throughput")
+    assert not given.context.execution_options.preserve_order  # it is the caller's
     held(plan, ROWS, LENGTHS)
     for shard in plan.shards:
         dataset = shard.to_dataset()
@@ -228,3 +230,28 @@ def test_the_example_has_each_shard_answered_by_its_own_engine(ray, tmp_path, mo
             assert len(engine.requests) == len(shard)
             found = sum(request.cached_tokens for request in engine.requests)
             assert found / sum(request.prompt_tokens for request in engine.requests) > 0.8 * shard.hit_ratio
+
+
+GUIDE = Path(__file__).parents[2] / "docs" / "batches.md"
+
+
+def test_the_guide_s_examples_work_as_they_stand_there(ray):
+    failed, tried = doctest.testfile(str(GUIDE), module_relative=False, encoding="utf-8")
+    assert tried >= 4
+    assert not failed
+
+
+def test_the_guide_s_links_lead_somewhere():
+    text = GUIDE.read_text(encoding="utf-8")
+    titles = [line[3:].lower() for line in text.splitlines() if line.startswith("## ")]
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert {link for link in links if link.startswith("#")} == {"#" + title.replace(" ", "-") for title in titles}
+    for link in links:
+        assert link.startswith(("#", "http")) or (GUIDE.parent / link).exists(), link
+
+
+def test_the_guide_s_code_is_python():
+    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) >= 2
+    for block in blocks:
+        compile(block, "guide", "exec", dont_inherit=True)
