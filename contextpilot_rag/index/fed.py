@@ -304,6 +304,8 @@ class FedIndex(LocalIndex):
             return
         alignment = records.alignment_of(record, namespace)
         with share.lock:
+            if not share.origin:  # what is there has not come by the log, so the others do not have it
+                return
             if record.at > share.tree.clock:  # of another tree's time
                 alignment = replace(alignment, belief=None)
             if isinstance(record, Failed):

@@ -310,3 +310,35 @@ def test_threads_that_forget_while_the_log_is_read_leave_all_equal():
     for follower in followers:
         assert not follower.index._forgetting
         assert all(share.ahead is None for share in follower.index._shares.values())
+
+
+def test_an_engine_that_lost_its_cache_empties_the_trees_here_and_tells_nobody():
+    log: list = []
+    one, other = Follower("a", log), Follower("b", log)
+    request = Request(tuple(BLOCKS[:3]))
+    one.index.align(request)
+    settle([one, other])
+    told = one.told
+    one.index.empty()
+    assert (one.index.predict(request), one.told) == (0, told)
+    settle([one, other])
+    assert other.index.predict(request) == request.tokens
+    one.index.align(request)
+    settle([one, other])
+    assert one.index.predict(request) == request.tokens
+
+
+def test_a_report_on_what_was_forgotten_says_nothing_of_what_was_sent_since():
+    """Not even where that has not come back yet, so that the others do not have it either."""
+    log: list = []
+    one, other = Follower("a", log), Follower("b", log)
+    alignment = one.index.align(Request(tuple(BLOCKS[:3])))
+    settle([one, other])
+    one.index.forget()
+    one.index.observe(alignment, Usage(500, 0))
+    one.tell()
+    one.index.align(Request(tuple(BLOCKS[:2])))
+    one.read()
+    settle([one, other])
+    assert known(one.index) == known(other.index)
+    assert written(one.index, Namespace()) == written(other.index, Namespace()) != []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -84,20 +85,20 @@ def test_a_report_comes_back_with_its_belief_in_the_order_of_the_prompt(alignmen
 
 SOUND = Sent("head", ["a", b"b", 3], [10, 20, 30], [2, 0, 1], 1, 30, 0, "prefix", (0, None))
 REPORT = Observed("head", ["a", b"b", 3], [10, 20, 30], 2, 30, "w-1", 5, 9, [(1, 3), (2, None)], 100, 32, 5)
-DAMAGE = {
+DAMAGE: dict[str, dict[str, Any]] = {
     "no tokens": {"tokens": [10, 20]},
     "more tokens": {"tokens": [10, 20, 30, 40]},
     "a block twice": {"keys": ["a", "a", 3]},
     "more cached than there is": {"cached_blocks": 4},
 }
-DAMAGE_OF_SENT = {
+DAMAGE_OF_SENT: dict[str, dict[str, Any]] = {
     "a rank twice": {"order": [0, 0, 1]},
     "a rank that is none": {"order": [0, 1, 3]},
     "too few ranks": {"order": [0, 1]},
     "predicts more than there is": {"predicted": 61},
     "would have found more than there is": {"retrieved": 61},
 }
-DAMAGE_OF_REPORT = {
+DAMAGE_OF_REPORT: dict[str, dict[str, Any]] = {
     "a belief beyond the blocks": {"uses": [(4, None)]},
     "a belief in nothing": {"uses": [(0, None)]},
     "a belief twice": {"uses": [(1, None), (1, None)]},
