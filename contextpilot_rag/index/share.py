@@ -249,13 +249,16 @@ def load_shares(parts: Iterable[StatePart], limits: Limits) -> list[tuple[Namesp
             for standing in standings:
                 tail.resume(standing)
         most = limits.tree_blocks(tail.entries if tail else 0)
-        if exact:  # with what is over the limits there, too: the request that was sent last is kept, however large
-            tree = load_tree(trees, None, most + MOST_BLOCKS)
-            tree.max_blocks = most
-        else:
-            tree = load_tree(trees, limits.terms.capacity_tokens, most)
+        tree = _exact_tree(trees, most) if exact else load_tree(trees, limits.terms.capacity_tokens, most)
         share = limits.share_of(tree, tail)
         for uses in exact:
             share.resume(uses, limits)
         shares.append((Namespace(head.tenant, head.model, head.corpus, head.head), share))
     return shares
+
+
+def _exact_tree(parts: Iterable[TreePart], most: int) -> PrefixTree:
+    """With what is over its limits, too: the request that was sent last is kept, however large."""
+    tree = load_tree(parts, None, most + MOST_BLOCKS)
+    tree.max_blocks = most
+    return tree
