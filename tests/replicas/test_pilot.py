@@ -6,6 +6,8 @@ import asyncio
 import gc
 import logging
 import random
+import subprocess
+import sys
 import threading
 import weakref
 
@@ -323,3 +325,11 @@ def test_keys_that_mean_nothing_elsewhere_cost_the_order_and_nothing_else(pilots
     pilot = pilots()
     prompt = pilot.align(TEXTS[:2], namespace=Namespace(head="h" * 1_000))
     assert (prompt.rule, pilot.failures) == ("failed_open", 1)
+
+
+def test_a_package_that_is_missing_is_missed_when_the_pilot_is_made():
+    code = (
+        "import sys; sys.modules['redis'] = None; import contextpilot_rag as c; c.ContextPilot('redis://log.example')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, text=True, timeout=60)
+    assert "MissingPackage: replicas need redis" in done.stderr
