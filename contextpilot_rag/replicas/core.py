@@ -44,7 +44,6 @@ class Core:
         self.rejected: Counter[str] = Counter()
         self.reloads: Counter[str] = Counter()
         self.behind: float | None = None
-        self._ailing: dict[str, str] = {}  # which of the two threads has lost the log, and why
         self.streams: dict[Space, Stream] = {}
         self.by_name: dict[str, Stream] = {}
         self.unread: dict[Stream, None] = {}  # to be read anew, or for the first time
@@ -59,23 +58,24 @@ class Core:
         self.work = threading.Event()  # for the thread that tells
         self._ended = threading.Event()
         self.outbox = Outbox(self.pace.most_pending)
+        self._ailing: dict[str, str] = {}  # which of the two threads has lost the log, and why
         self.heard: str | None = None  # the bell's position up to which all was read; None: the log is not followed
         self.read_once = False
         for stream in self.streams.values():
-            stream.forgets = 0
             stream.lose("fork")
         self.unread = dict.fromkeys(self.streams.values())
 
     def told(self, space: Space, record: Struct) -> str:
         """Put a record into the outbox; its name."""
-        data = _encoder.encode(record)
-        forgets = type(record) is Forgot
+        return self.told_data(space, _encoder.encode(record), forgets=type(record) is Forgot)
+
+    def told_data(self, space: Space, data: bytes, *, forgets: bool) -> str:
+        """Put a record into the outbox; its name."""
         with self.lock:
             stream = self.streams.get(space)
             if stream is None:
                 stream = self.add(space, self.names.stream(space))
             waiting = self.outbox.add(space, data, self.clock(), forgets=forgets)
-            stream.forgets += forgets
             name = f"{self.writer}-{waiting.number}"
         if not self.work.is_set():
             self.work.set()
@@ -94,15 +94,13 @@ class Core:
                     break
         return stream
 
-    def came_back(self, stream: Stream) -> list[Waiting]:
-        """Take out of the outbox what the stream's own records, as far as it was read, are."""
+    def came_back(self, stream: Stream, number: int) -> list[Waiting]:
+        """Take a stream's own records up to a number out of the outbox: the log has brought them."""
         with self.lock:
-            gone = self.outbox.came_back(stream.space, stream.writers.get(self.writer, 0))
-            for waiting in gone:
-                if waiting.forgets:
-                    stream.forgets -= 1
-                    stream.due = True  # so that what was forgotten leaves the server, too
+            gone = self.outbox.came_back(stream.space, number)
             if gone:
+                if any(waiting.forgets for waiting in gone):
+                    stream.due = True  # so that what was forgotten leaves the server, too
                 self.behind = max(0.0, self.clock() - gone[-1].at)
         return gone
 

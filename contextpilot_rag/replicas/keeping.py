@@ -6,11 +6,13 @@ import logging
 import random
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from ..errors import StateError
 from .core import Core
 from .entries import Rejected, State, read_batch, read_state, write_batch, write_state
-from .log import START, Entry
+from .log import START, Entry, Snapshot
+from .mending import Mender
 from .sink import Arrived
 from .space import Space
 from .stream import Gap, Stream, rank
@@ -18,8 +20,29 @@ from .stream import Gap, Stream, rank
 logger = logging.getLogger("contextpilot_rag")
 
 _MOST = 256  # entries that are read in one go
+_PAGES = 20  # that are looked through for an entry that is sound
 _ATTEMPTS = 3
+_SLACK_SECONDS = 2.0  # others may lag so far behind, and need not read all anew for it
 _LOOK_SECONDS = 0.5  # between two looks for a snapshot that is to be written
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A snapshot that is written once the others will have read what it has dropped from the log.
+
+    Args:
+        at: when.
+        writers: the stream's, as long as it was not read anew.
+        snapshot: of it.
+    """
+
+    at: float
+    writers: object
+    snapshot: Snapshot
+
+
+class Unclear(Exception):
+    """Nothing in a stream says what it is of: it is empty, or all that stands there was written by strangers."""
 
 
 class Keeper:
@@ -28,12 +51,19 @@ class Keeper:
     Args:
         core: held in common.
         feed: takes in new records of a stream.
+
+    Attributes:
+        asks: a stream without a snapshot may have had one, or others know more of it. Not where the bell told of it:
+            then it is a new one.
     """
 
     def __init__(self, core: Core, feed: Callable[[Stream, Sequence[Arrived]], None]) -> None:
         self._core = core
         self._feed = feed
+        self.asks = True
         self._looked = core.clock()
+        self._mender = Mender(core)
+        self._prepared: dict[Stream, _Prepared] = {}
         self._jitter = random.uniform(0.75, 1.25)  # noqa: S311  so that replicas do not all write at once
 
     def load(self, name: str, stream: Stream | None = None) -> Stream | None:
@@ -44,14 +74,15 @@ class Keeper:
             stream: as far as it is known.
 
         Returns:
-            The stream; None: it does not concern this process, or there is nothing in it.
+            The stream; None: it does not concern this process.
 
         Raises:
+            Unclear: nothing in it says what it is of.
             LogUnavailable: it is still to be read.
         """
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             try:
-                return self._load(name, stream)
+                return self._load(name, stream, last=attempt == _ATTEMPTS - 1)
             except Gap as gap:  # somebody else founded it just now
                 if stream is None:
                     with self._core.lock:
@@ -63,7 +94,7 @@ class Keeper:
                 self._core.unread[stream] = None
         return stream
 
-    def _load(self, name: str, stream: Stream | None) -> Stream | None:
+    def _load(self, name: str, stream: Stream | None, *, last: bool) -> Stream | None:
         core = self._core
         snapshot = core.log.snapshot(name)
         state, space, bad = None, None, None
@@ -76,9 +107,13 @@ class Keeper:
                     core.rejected[str(error)] += 1
         start = START if state is None or snapshot is None else snapshot.position
         entries = core.log.read({name: (start, True)}, _MOST).get(name, [])
+        if not last and not (entries and entries[0].position == start):
+            standing = core.log.standing(name)
+            if standing != (None if snapshot is None else snapshot.position):
+                raise Gap("moved")  # entries went into another snapshot meanwhile
         if stream is None:
             space = space or self._space(name, entries)
-            if space is None or not core.sink.follows(space):
+            if not core.sink.follows(space):
                 return None
             with core.lock:
                 stream = core.streams.get(space) or core.add(space, name)
@@ -88,36 +123,37 @@ class Keeper:
             if parts:
                 return self._found(stream, parts)
         self._replace(stream, state)
-        if entries and entries[0].position == start:
-            stream.begin(start, entries[0].mac, state)
-        else:
-            stream.begin(start, b"", state)
+        anchored = bool(entries) and entries[0].position == start
+        stream.begin(start, entries[0].mac if anchored else b"", state)
         stream.unusable = bad
-        stream.due = stream.due or bad is not None
-        self._read_on(stream, entries)
+        self._read_on(stream, entries, first=True, torn=last)
+        whole = anchored or (start == START and (state is not None or (bad is None and not self.asks)))
+        if stream.torn or (stream.entries and not whole):
+            self._mender.miss(stream, None if snapshot is None else snapshot.position)
         if why != "new":
             with core.lock:
                 core.reloads[why] += 1
         return stream
 
-    def _space(self, name: str, entries: Sequence[Entry]) -> Space | None:
+    def _space(self, name: str, entries: Sequence[Entry]) -> Space:
         """What a stream is of, as its first sound entry says."""
-        for entry in entries:
-            try:
-                return read_batch(self._core.names, name, entry)[0]
-            except Rejected as error:
-                with self._core.lock:
-                    self._core.rejected[str(error)] += 1
-        return None
+        core = self._core
+        for _ in range(_PAGES):
+            for entry in entries:
+                try:
+                    return read_batch(core.names, name, entry)[0]
+                except Rejected as error:
+                    with core.lock:
+                        core.rejected[str(error)] += 1
+            if len(entries) < _MOST:
+                break
+            entries = core.log.read({name: (entries[-1].position, False)}, _MOST).get(name, [])
+        raise Unclear
 
     def _replace(self, stream: Stream, state: State | None) -> None:
         """Let the sink know what a snapshot says, and nothing else."""
         core = self._core
-        last = 0 if state is None else dict(state.writers).get(core.writer, 0)
-        with core.lock:
-            included = [waiting.number for waiting in core.outbox.of(stream.space) if waiting.number <= last]
-        if included:
-            core.sink.included(stream.space, [f"{core.writer}-{number}" for number in included])
+        self._included(stream, 0 if state is None else dict(state.writers).get(core.writer, 0))
         try:
             core.sink.replace(stream.space, [] if state is None else state.parts)
         except StateError as error:
@@ -126,19 +162,26 @@ class Keeper:
                 core.rejected["state"] += 1
             core.sink.replace(stream.space, [])
 
-    def _read_on(self, stream: Stream, entries: Sequence[Entry]) -> None:
+    def _included(self, stream: Stream, number: int) -> None:
+        """Own records up to a number are part of what was read, or written, as a whole."""
+        core = self._core
+        gone = core.came_back(stream, number)
+        if gone:
+            core.sink.included(stream.space, [f"{core.writer}-{waiting.number}" for waiting in gone])
+
+    def _read_on(self, stream: Stream, entries: Sequence[Entry], *, first: bool, torn: bool = False) -> None:
         """Take in all entries from here on, and tell again what is not among them."""
         core = self._core
         while True:
-            new, rejected = stream.read(core.names, core.writer, entries, inclusive=False)
+            new, rejected = stream.read(core.names, core.writer, entries, first=first, torn=torn)
+            first = False
             with core.lock:
                 core.rejected.update(rejected)
             stream.loaded, stream.stray, stream.settled = True, False, 0
             self._feed(stream, new)
             if len(entries) < _MOST or not stream.loaded:
                 break
-            entries = core.log.read({stream.name: (stream.position, False)}, _MOST).get(stream.name, [])
-        core.came_back(stream)
+            entries = core.log.read({stream.name: (stream.position, True)}, _MOST).get(stream.name, [])
         if stream.due or stream.entries:
             core.active[stream.name] = stream
         with core.lock:
@@ -166,8 +209,9 @@ class Keeper:
         stream.begin(START, b"", state)
         with core.lock:
             core.counts["founded"] += 1
-        core.came_back(stream)
-        self._read_on(stream, core.log.read({stream.name: (START, True)}, _MOST).get(stream.name, []))
+        self._included(stream, writers.get(core.writer, 0))
+        entries = core.log.read({stream.name: (START, True)}, _MOST).get(stream.name, [])
+        self._read_on(stream, entries, first=True)
         return stream
 
     def compact(self) -> None:
@@ -178,21 +222,27 @@ class Keeper:
         """
         core = self._core
         now = core.clock()
-        if now - self._looked < _LOOK_SECONDS and not any(stream.due for stream in core.active.values()):
+        self._mender.mend()
+        self._write_prepared(now)
+        if now - self._looked < _LOOK_SECONDS and not any(
+            stream.due or stream.asked for stream in core.active.values()
+        ):
             return
         self._looked = now
-        longest = core.pace.compact_seconds * self._jitter
+        longest, most = core.pace.compact_seconds * self._jitter, core.pace.compact_entries * self._jitter
         for stream in list(core.active.values()):
-            if not stream.loaded or stream.stray or stream.forgets:
+            with core.lock:
+                forgets = core.outbox.forgets(stream.space)  # what is to be forgotten would go into it
+            if not stream.loaded or stream.stray or forgets or stream in self._mender:
                 continue
             old = stream.entries > 0 and now - stream.compacted_at > longest
-            if stream.due or stream.entries >= core.pace.compact_entries or old:
+            if stream.due or stream.asked or stream.entries >= most or old:
                 self._compact(stream, now)
                 return
 
     def _compact(self, stream: Stream, now: float) -> None:
         core = self._core
-        due, stream.due = stream.due, False
+        due = stream.due or stream.asked
         standing = core.log.standing(stream.name)
         done = standing is not None and rank(standing) > rank(stream.standing)
         if stream.unusable is None and done and standing is not None:
@@ -202,13 +252,32 @@ class Keeper:
                 return
         parts = list(core.sink.dump(stream.space))
         snapshot = write_state(core.names, stream.space, stream.position, stream.writers, parts, stream.founded)
+        if due:
+            self._write(stream, snapshot)
+        else:
+            self._prepared[stream] = _Prepared(now + _SLACK_SECONDS, stream.writers, snapshot)
+        self._rest(stream, now)
+
+    def _write_prepared(self, now: float) -> None:
+        core = self._core
+        for stream, prepared in list(self._prepared.items()):
+            if stream.writers is not prepared.writers or not stream.loaded:  # it was read anew
+                del self._prepared[stream]
+            elif prepared.at <= now:
+                standing = core.log.standing(stream.name)
+                if standing is None or rank(standing) < rank(prepared.snapshot.position):
+                    self._write(stream, prepared.snapshot)
+                del self._prepared[stream]
+
+    def _write(self, stream: Stream, snapshot: Snapshot) -> None:
+        core = self._core
         if core.log.compact(stream.name, snapshot, stream.unusable):
-            stream.standing = stream.position
+            stream.standing = snapshot.position
             with core.lock:
                 core.counts["compacted"] += 1
         stream.unusable = None
-        self._rest(stream, now)
 
     def _rest(self, stream: Stream, now: float) -> None:
+        stream.due = stream.asked = False
         stream.entries, stream.compacted_at = 0, now
         self._core.active.pop(stream.name, None)

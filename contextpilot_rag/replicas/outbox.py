@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass
 
 from .entries import MOST_RECORDS
@@ -36,19 +36,21 @@ class Outbox:
     """All that waits, by space. Not thread-safe: its owner holds a lock.
 
     Args:
-        most: records kept; beyond, the oldest of the space that one is added to are given up.
+        most: records kept; beyond, the oldest of the space that one is added to are given up. What has something
+            forgotten is given up last, and after that of other spaces.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._boxes: OrderedDict[Space, deque[Waiting]] = OrderedDict()
         self._unsent: OrderedDict[Space, None] = OrderedDict()
+        self._forgets: Counter[Space] = Counter()
         self._number = 0
         self.size = 0
         self.given_up: deque[tuple[Space, Waiting]] = deque()
 
     def add(self, space: Space, data: bytes, now: float, *, forgets: bool) -> Waiting:
-        """Put a record in. Where there are too many, one that has something forgotten is given up last."""
+        """Put a record in."""
         self._number += 1
         box = self._boxes.get(space)
         if box is None:
@@ -56,13 +58,34 @@ class Outbox:
         waiting = Waiting(self._number, data, now, forgets)
         box.append(waiting)
         self.size += 1
+        self._forgets[space] += forgets
         self._unsent[space] = None
         if self.size > self._most:
-            oldest = next((one for one in box if not one.forgets), box[0])
-            box.remove(oldest)
-            self.size -= 1
-            self.given_up.append((space, oldest))
+            self._give_up(space)
         return waiting
+
+    def _give_up(self, space: Space) -> None:
+        oldest = None
+        for other in (space, *self._boxes):
+            oldest = next((one for one in self._boxes[other] if not one.forgets), None)
+            if oldest is not None:
+                break
+        else:
+            other, oldest = space, self._boxes[space][0]
+        self._boxes[other].remove(oldest)
+        self._gone(other, oldest)
+        self.given_up.append((other, oldest))
+
+    def _gone(self, space: Space, waiting: Waiting) -> None:
+        self.size -= 1
+        self._forgets[space] -= waiting.forgets
+        if not self._boxes[space]:
+            del self._boxes[space], self._forgets[space]
+            self._unsent.pop(space, None)
+
+    def forgets(self, space: Space) -> bool:
+        """Whether anything that waits has something of a space forgotten."""
+        return self._forgets[space] > 0
 
     @property
     def unsent(self) -> bool:
@@ -103,10 +126,7 @@ class Outbox:
         gone = []
         while box and box[0].number <= number:
             gone.append(box.popleft())
-            self.size -= 1
-        if box is not None and not box:
-            del self._boxes[space]
-            self._unsent.pop(space, None)
+            self._gone(space, gone[-1])
         return gone
 
     def again(self, space: Space) -> None:
@@ -128,6 +148,13 @@ class Outbox:
                 if some:
                     found.append((space, some))
         return found
+
+    def overdue(self, time: float) -> list[tuple[Space, list[Waiting]]]:
+        """What was told before a time and is to be taken in without the log, by space.
+
+        Where something is to be forgotten, nothing is: the log has still to say what comes before that, and after it.
+        """
+        return [(space, some) for space, some in self.older(time) if not self.forgets(space)]
 
     @property
     def oldest(self) -> float | None:

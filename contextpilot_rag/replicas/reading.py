@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from .core import Core
-from .keeping import Keeper
+from .keeping import Keeper, Unclear
 from .log import Entry, LogUnavailable
 from .outbox import Waiting
 from .sink import Arrived
@@ -17,8 +18,8 @@ logger = logging.getLogger("contextpilot_rag")
 
 MOST = 256  # entries that are read of a stream in one go
 _TOGETHER = 64  # streams that are read in one go
-_LOOK_AGAIN_SECONDS = 5.0  # after so long a stream is read from its last entry on, to see that it is the same one
 _LATE_SECONDS = 1.0  # own records that are not back after so long are looked for, whether or not the bell rang
+_UNCLEAR_SECONDS = 1.0  # between two looks at a stream in which only strangers have written
 _MOST_IGNORED = 100_000
 
 
@@ -34,9 +35,10 @@ class Reader:
         self._keeper = Keeper(core, self._feed)
         self.look_again = False
         self._bell: str | None = None
-        self._seen: dict[str, float] = {}
         self._looked = core.clock()
-        self._ignored: dict[str, None] = {}  # streams that are not ours to follow, or hold nothing of ours
+        self._ignored: dict[str, None] = {}  # streams that are not ours to follow
+        self._unclear: dict[str, float] = {}  # when those were looked at that hold nothing of ours yet
+        self._unknown: dict[str, float] = {}  # when those are to be looked at of which the bell told
 
     def step(self, seconds: float) -> float:
         """Read what there is, or wait for it, at most so long; how long to rest until the next step."""
@@ -59,6 +61,7 @@ class Reader:
         if self.look_again:
             self.look_again = False
             self._ignored.clear()
+            self._unclear.clear()
             self._bell = None
         if self._bell is None:
             bell = core.log.now()
@@ -77,6 +80,7 @@ class Reader:
     def _follow(self, names: Collection[str], *, everything: bool) -> None:
         """Read these streams, and those that are to be read anew; or all that are followed."""
         core = self._core
+        self._keeper.asks = everything
         with core.lock:
             late = self._late()
             unread = list(core.unread)
@@ -87,22 +91,34 @@ class Reader:
                 wanted = [core.by_name[name] for name in names if name in core.by_name]
                 wanted += [core.streams[space] for space in late if space in core.streams]
             unknown = [name for name in names if name not in core.by_name and name not in self._ignored]
+        self._unknown.update({name: self._unclear.get(name, 0.0) for name in unknown})
         wanted = list(dict.fromkeys(wanted))
         unread = list(dict.fromkeys(unread + [stream for stream in wanted if not stream.loaded]))
         try:
-            self._go_on([stream for stream in wanted if stream.loaded], everything=everything)
+            self._go_on([stream for stream in wanted if stream.loaded])
             for stream in unread:
                 if not stream.loaded:
                     self._keeper.load(stream.name, stream)
+            self._tell_again(late)
         except BaseException:
             with core.lock:
                 core.unread.update(dict.fromkeys(unread))
             raise
-        for name in unknown:
-            if self._keeper.load(name) is None:
-                self._ignored[name] = None
-                if len(self._ignored) > _MOST_IGNORED:
-                    del self._ignored[next(iter(self._ignored))]
+        self._look_at_unknown()
+
+    def _look_at_unknown(self) -> None:
+        """Find out what the streams are of that are not known."""
+        now = self._core.clock()
+        for name in [name for name, time in self._unknown.items() if time <= now]:
+            noted: dict[str, Any] = {}
+            try:
+                if self._keeper.load(name) is None:
+                    self._ignored[name], noted = None, self._ignored
+            except Unclear:
+                self._unclear[name], noted = now + _UNCLEAR_SECONDS, self._unclear
+            del self._unknown[name]
+            if len(noted) > _MOST_IGNORED:
+                del noted[next(iter(noted))]
 
     def _late(self) -> frozenset[Space]:
         """Spaces whose own records should be back. The lock is held."""
@@ -113,29 +129,33 @@ class Reader:
         self._looked = now
         return frozenset(space for space, _ in core.outbox.older(now - _LATE_SECONDS))
 
-    def _go_on(self, streams: Sequence[Stream], *, everything: bool) -> None:
+    def _tell_again(self, late: Collection[Space]) -> None:
+        """What the log took and does not bring, though all was read, it has lost."""
+        core = self._core
+        with core.lock:
+            for space in late:
+                stream = core.streams.get(space)
+                if stream is not None and stream.loaded:
+                    core.outbox.again(space)
+            if core.outbox.unsent:
+                core.work.set()
+
+    def _go_on(self, streams: Sequence[Stream]) -> None:
         """Read what comes next in these."""
         core, left = self._core, list(streams)
-        now = core.clock()
-        inclusive = {
-            stream.name for stream in left if everything or now - self._seen.get(stream.name, 0.0) > _LOOK_AGAIN_SECONDS
-        }
-        self._seen.update(dict.fromkeys(inclusive, now))
         while left:
             some, left = left[:_TOGETHER], left[_TOGETHER:]
-            wanted = {stream.name: (stream.position, stream.name in inclusive) for stream in some}
-            found = core.log.read(wanted, MOST)
+            found = core.log.read({stream.name: (stream.position, True) for stream in some}, MOST)
             for stream in some:
                 entries = found.get(stream.name, [])
-                if self._take(stream, entries, inclusive=stream.name in inclusive) and len(entries) >= MOST:
+                if self._take(stream, entries) and len(entries) >= MOST:
                     left.append(stream)
-                inclusive.discard(stream.name)
 
-    def _take(self, stream: Stream, entries: Sequence[Entry], *, inclusive: bool) -> bool:
+    def _take(self, stream: Stream, entries: Sequence[Entry]) -> bool:
         """Take in entries of a stream; False: it was read anew instead."""
         core = self._core
         try:
-            new, rejected = stream.read(core.names, core.writer, entries, inclusive=inclusive)
+            new, rejected = stream.read(core.names, core.writer, entries)
         except Gap as gap:
             stream.lose(str(gap))
             self._keeper.load(stream.name, stream)
@@ -148,14 +168,22 @@ class Reader:
     def _feed(self, stream: Stream, new: Sequence[Arrived]) -> None:
         """Let the sink have records of a stream, and take own ones out of the outbox."""
         core = self._core
-        if new:
+        if new or stream.asked:
             core.active[stream.name] = stream
+        if new:
             bad = self._apply(stream.space, new)
             with core.lock:
                 core.counts["applied"] += len(new) - bad
                 if bad:
                     core.rejected["record"] += bad
-        core.came_back(stream)
+        gone = core.came_back(stream, stream.writers.get(core.writer, 0))
+        brought = {record.name for record in new if record.own} if gone else set()
+        lost = [waiting for waiting in gone if f"{core.writer}-{waiting.number}" not in brought]
+        if lost:  # by the log, which had taken them: it brings what was told later
+            core.sink.included(stream.space, [f"{core.writer}-{waiting.number}" for waiting in lost])
+            for waiting in lost:
+                if waiting.forgets:
+                    core.told_data(stream.space, waiting.data, forgets=True)
 
     def _apply(self, space: Space, records: Sequence[Arrived]) -> int:
         """How many could not be taken in. A fault of ours must not end the thread, nor be met for ever."""
@@ -170,12 +198,18 @@ class Reader:
         """Without a log: take in what has waited for it long enough."""
         core = self._core
         with core.lock:
-            overdue = core.outbox.older(core.clock() - core.pace.alone_seconds)
-            given_up = [(space, [waiting]) for space, waiting in core.outbox.given_up]
+            overdue = core.outbox.overdue(core.clock() - core.pace.alone_seconds)
+            given_up: list[tuple[Space, list[Waiting]]] = []
+            left_out: list[tuple[Space, list[Waiting]]] = []
+            for space, waiting in core.outbox.given_up:
+                forgets = waiting.forgets or core.outbox.forgets(space)
+                (left_out if forgets else given_up).append((space, [waiting]))
             core.outbox.given_up.clear()
-            core.counts["dropped"] += len(given_up)
+            core.counts["dropped"] += len(given_up) + len(left_out)
         for space, some in given_up + overdue:
             self._take_in(space, some)
+        for space, some in left_out:
+            core.sink.included(space, [f"{core.writer}-{waiting.number}" for waiting in some])
 
     def _take_in(self, space: Space, some: Sequence[Waiting]) -> None:
         core = self._core

@@ -38,14 +38,15 @@ class Stream:
         position: of the last entry that was read.
         mac: that entry's.
         founded: the name of the snapshot that all began with.
+        torn: that snapshot could not be read.
         loaded: what the sink knows is what stands in the log up to the position. Where it is not, all is to be read
             anew.
         why: it is not loaded, in a word for metrics.
         stray: the sink took in what did not come by the log.
         settled: the number of the last of these.
-        forgets: own records on the way that have something forgotten.
         entries: read since a snapshot was written, as far as is known.
         due: a snapshot is to be written as soon as it can be.
+        asked: likewise, for somebody could not read the one that there is.
         standing: the position of the latest snapshot that is known of.
         unusable: the signature of a snapshot that cannot be used.
         compacted_at: when one was written last, as far as is known.
@@ -56,10 +57,10 @@ class Stream:
         self.space = space
         self.stray = False
         self.settled = 0
-        self.forgets = 0
         self.loaded = False
         self.why = "new"
         self.due = False
+        self.asked = False
         self.standing = START
         self.unusable: bytes | None = None
         self.compacted_at = now
@@ -70,6 +71,7 @@ class Stream:
         self.position, self.mac = position, mac
         self.writers: OrderedDict[str, int] = OrderedDict() if state is None else OrderedDict(state.writers)
         self.founded = "" if state is None else state.founded
+        self.torn = False
         self.entries = 0
 
     def lose(self, why: str) -> None:
@@ -79,15 +81,17 @@ class Stream:
         self.loaded = False
 
     def read(
-        self, names: Names, writer: str, entries: Sequence[Entry], *, inclusive: bool
+        self, names: Names, writer: str, entries: Sequence[Entry], *, first: bool = False, torn: bool = False
     ) -> tuple[list[Arrived], list[str]]:
         """Go on by some entries.
 
         Args:
             names: to verify them with.
             writer: this process.
-            entries: those after the position, oldest first.
-            inclusive: that at the position stands first.
+            entries: that at the position and those after it, oldest first. Without the one at the position nobody knows
+                whether others were dropped in between: after a snapshot, or with the end of what a server has lost.
+            first: they follow the snapshot that was just read, or are all that there are.
+            torn: go on, too, where all began with another snapshot than that one.
 
         Returns:
             The new records, and why entries were left out.
@@ -95,10 +99,12 @@ class Stream:
         Raises:
             Gap: they do not go on from here; nothing was changed.
         """
-        if inclusive and self.mac:  # else no entry was read yet, or not the one at the position
+        if self.mac:
             if not entries or entries[0].position != self.position or entries[0].mac != self.mac:
                 raise Gap("gap")
             entries = entries[1:]
+        elif entries and not first:
+            raise Gap("new")
         read: list[tuple[Entry, Batch | None]] = []
         rejected = []
         for entry in entries:
@@ -111,7 +117,9 @@ class Stream:
                 read.append((entry, None))
                 continue
             if batch.founded and batch.founded != self.founded:
-                raise Gap("founded")
+                if not torn:
+                    raise Gap("founded")
+                self.founded, self.torn = batch.founded, True
             read.append((entry, batch))
         new = [record for entry, batch in read for record in self._take(entry, batch, writer)]
         return new, rejected
@@ -119,8 +127,10 @@ class Stream:
     def _take(self, entry: Entry, batch: Batch | None, writer: str) -> list[Arrived]:
         self.position, self.mac = entry.position, entry.mac
         self.entries += 1
-        if batch is None or not batch.records:
+        if batch is None:
             return []
+        if not batch.records and not batch.founded:
+            self.asked = True
         last = self.writers.get(batch.writer, 0)
         new = []
         for number, data in batch.records:

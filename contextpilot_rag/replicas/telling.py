@@ -27,6 +27,7 @@ class Teller:
             some = core.outbox.to_send(_SPACES)
             writer = core.writer
         if not some:
+            core.well("telling")  # what could not be told came back nevertheless, or is told no more
             return 0.0
         entries = [
             write_batch(core.names, space, writer, [(one.number, one.data) for one in waiting])
