@@ -129,8 +129,9 @@ class Stream:
         self.entries += 1
         if batch is None:
             return []
-        if not batch.records and not batch.founded:
-            self.asked = True
+        if not batch.records:
+            self.asked = self.asked or not batch.founded
+            return []
         last = self.writers.get(batch.writer, 0)
         new = []
         for number, data in batch.records:

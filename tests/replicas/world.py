@@ -171,10 +171,9 @@ class Way:
         self.away = True
 
     def mend(self) -> None:
-        """No faults from now on."""
+        """No faults from now on; that connections were closed is still to be found out."""
         self.away = self.full = False
         self.appends = "done"
-        self.broken.clear()
 
     def _answer(self) -> None:
         if self.appends in {"unknown", "silent"}:
