@@ -138,6 +138,8 @@ class Stream:
             if number > last:  # a writer that was not told whether an entry arrived writes it once more
                 last = number
                 new.append(Arrived(f"{batch.writer}-{number}", bytes(data), batch.writer == writer))
+        if not last:  # it only rings the bell
+            return []
         self.writers[batch.writer] = last
         self.writers.move_to_end(batch.writer)
         if len(self.writers) > _MOST_WRITERS:
