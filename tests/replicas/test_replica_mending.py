@@ -1,0 +1,330 @@
+"""Faults of a log one by one, and how each is mended; `test_converging.py` mixes them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from contextpilot_rag.replicas.entries import write_batch
+from contextpilot_rag.replicas.log import Entry, Snapshot
+from contextpilot_rag.replicas.space import Names, Space
+from contextpilot_rag.types import BlockRef, OrderBudget, Request
+
+from .world import PACE, POOL, SPACES, Member, Server, stream_of
+
+HERE = SPACES[0]
+STREAM = stream_of(HERE)
+
+
+class Some:
+    """Replicas and the time."""
+
+    def __init__(self, number=2, **options):
+        self.server, self.now, self.options = Server(), 1_000.0, options
+        self.members = [self.join() for _ in range(number)]
+
+    def join(self):
+        return Member(self.server, lambda: self.now, self.options)
+
+    def go(self, seconds=0.3):
+        for _ in range(round(seconds / 0.1)):
+            for member in self.members:
+                member.tell()
+                member.read()
+            self.now += 0.1
+
+    def alike(self):
+        first, *others = [member.dump(HERE) for member in self.members]
+        return all(other == first for other in others)
+
+
+@pytest.fixture
+def some():
+    made = Some()
+    made.go()
+    return made
+
+
+def mark(name):
+    return BlockRef(name, 50)
+
+
+def send(member, *names):
+    return [member.index.align(Request((mark(name), mark("with")), HERE, OrderBudget("retrieved"))) for name in names]
+
+
+def knows(member, name):
+    return member.predict(HERE, [mark(name)]) > 0
+
+
+def damage_snapshot(server):
+    whole = server.snapshot(STREAM)
+    server.replace_snapshot(STREAM, Snapshot(whole.position, whole.mac, whole.data[:-1] + b"?"))
+
+
+def test_what_was_sent_counts_here_at_once_and_elsewhere_once_it_was_read(some):
+    one, other = some.members
+    send(one, "a")
+    assert knows(one, "a")
+    assert not knows(other, "a")
+    some.go()
+    assert knows(other, "a")
+    assert some.alike()
+
+
+def test_entries_that_went_into_a_snapshot_before_the_first_look_are_not_missed(some):
+    one, other = some.members
+    send(other, "z")
+    other.read()  # it follows the namespace, in which nothing stands
+    send(one, "a")
+    one.tell()
+    one.read()
+    send(one, "b")
+    one.tell()
+    one.read()
+    one.compact_soon()
+    one.read()
+    assert len(some.server.entries(STREAM)) == 1
+    some.go()
+    assert knows(other, "a")
+    assert some.alike()
+
+
+def test_one_who_lags_behind_a_snapshot_reads_on_if_it_was_not_for_long(some):
+    one, other = some.members
+    for number in range(2 * PACE.compact_entries):
+        send(one, f"a{number}")
+        one.tell()
+        one.read()  # which makes the snapshot
+    assert other.core.reloads["gap"] == 0
+    some.go(4.0)
+    assert some.server.snapshot(STREAM) is not None
+    assert other.core.reloads["gap"] == 0
+    assert some.alike()
+
+
+def test_one_who_was_away_for_longer_reads_all_anew(some):
+    one, other = some.members
+    send(one, "first")
+    some.go()
+    some.members = [one]
+    for number in range(2 * PACE.compact_entries):
+        send(one, f"a{number}")
+        some.go(0.1)
+    some.go(4.0)
+    some.members = [one, other]
+    some.go()
+    assert other.core.reloads["gap"] == 1
+    assert some.alike()
+
+
+def test_strangers_who_write_first_hide_nothing(some):
+    strange = write_batch(Names("other"), Space(POOL, HERE), "w", [(1, b"\xc0")])
+    for _ in range(300):
+        some.server.poison(STREAM, Entry("0-1", strange.mac, strange.data))
+    some.go()
+    send(some.members[0], "a")
+    some.go(2.0)
+    assert knows(some.members[1], "a")
+    assert some.alike()
+
+
+def test_a_log_that_comes_back_empty_is_given_what_is_known(some):
+    send(some.members[0], "a")
+    some.go()
+    some.server.forget_all(back=False)
+    some.go()
+    some.members.append(some.join())
+    some.go()
+    assert all(knows(member, "a") for member in some.members)
+    assert sum(member.core.counts["founded"] for member in some.members) == 1
+    assert some.alike()
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_snapshot_that_is_lost_or_damaged_is_written_anew_by_one_who_knows(some, lost):
+    one = some.members[0]
+    send(one, "a", "b")
+    some.go()
+    one.compact_soon()
+    some.go()
+    send(one, "c")
+    some.go()
+    if lost:
+        some.server.replace_snapshot(STREAM, None)
+    else:
+        damage_snapshot(some.server)
+    some.members.append(some.join())
+    some.go(2.0)
+    assert all(knows(some.members[2], name) for name in "abc")
+    assert some.alike()
+
+
+def test_where_nobody_knows_what_a_damaged_snapshot_said_all_begin_anew_with_the_same(some):
+    one = some.members[0]
+    for name in ("a", "b"):  # the last entry stays
+        send(one, name)
+        some.go()
+    one.compact_soon()
+    some.go()
+    send(one, "c")
+    some.go()
+    damage_snapshot(some.server)
+    some.members = [some.join(), some.join()]
+    some.go(3.0)
+    assert not knows(some.members[0], "a")
+    assert some.alike()
+    some.members.append(some.join())
+    some.go(0.5)
+    assert some.alike()
+    assert not some.members[2].core.rejected
+
+
+def test_what_the_log_took_and_lost_is_told_again(some):
+    one, other = some.members
+    one.way.appends = "swallowed"
+    send(one, "a")
+    some.go()
+    one.way.mend()
+    some.go(0.5)
+    assert not knows(other, "a")
+    some.go(1.5)
+    assert knows(other, "a")
+    assert some.alike()
+    assert not one.core.outbox.size
+
+
+def test_a_record_that_later_ones_have_passed_is_waited_for_no_longer(some):
+    one, other = some.members
+    one.way.appends = "swallowed"
+    send(one, "a")
+    some.go(0.1)
+    one.way.mend()
+    send(one, "b")
+    some.go(2.0)
+    assert some.alike()
+    assert not one.core.outbox.size
+    assert all(share.ahead is None for share in one.index._shares.values())
+    assert knows(other, "b")
+
+
+def test_a_bell_that_was_not_rung_is_rung_with_the_next_attempt(some):
+    one, other = some.members
+    one.way.appends = "silent"
+    send(one, "a")
+    some.go()  # it is told, and comes back
+    one.way.mend()
+    some.go(0.5)
+    assert knows(other, "a")
+    assert some.alike()
+    assert not one.core.ailing
+
+
+def test_what_was_forgotten_is_not_known_again_while_the_log_has_not_heard_of_it(some):
+    one, other = some.members
+    send(other, "a")
+    some.go()
+    assert knows(one, "a")
+    one.way.away = True
+    some.go(1.0)
+    one.index.forget(HERE)
+    some.now += 100.0  # what waits is taken in without the log
+    one.read()
+    send(one, "b")
+    some.now += 100.0
+    one.read()
+    assert knows(one, "b")
+    one.way.mend()
+    one.read()  # all anew, with a snapshot or entries that know it
+    assert not knows(one, "a")
+    assert knows(one, "b")
+    some.go()
+    assert not any(knows(member, "a") for member in some.members)
+    assert all(knows(member, "b") for member in some.members)
+    assert some.alike()
+
+
+def test_to_forget_is_told_again_where_the_log_lost_it_and_took_later_records(some):
+    one, other = some.members
+    send(one, "a")
+    some.go()
+    one.way.appends = "swallowed"
+    one.index.forget(HERE)
+    some.go(0.1)
+    one.way.mend()
+    send(one, "b")
+    some.go(0.5)
+    assert not knows(other, "a")
+    assert not knows(one, "a")
+    assert not one.index._forgetting
+    assert some.alike()
+
+
+def test_a_snapshot_is_written_at_once_so_that_what_is_forgotten_leaves_the_server_too(some):
+    one = some.members[0]
+    send(one, "secret name")
+    some.go()
+    one.index.forget(HERE)
+    some.go(0.5)
+    held = [entry.data for entry in some.server.entries(STREAM)] + [some.server.snapshot(STREAM).data]
+    assert not any(b"secret name" in data for data in held)
+
+
+def test_also_where_the_server_is_full_for_a_while(some):
+    one, other = some.members
+    send(one, "secret name")
+    some.go()
+    one.index.forget(HERE)
+    one.tell()
+    one.way.full = other.way.full = True
+    some.go(0.5)
+    one.way.mend()
+    some.go(1.0)
+    held = [entry.data for entry in some.server.entries(STREAM)] + [some.server.snapshot(STREAM).data]
+    assert not any(b"secret name" in data for data in held)
+
+
+def test_a_failover_that_lost_the_newest_entries_is_noticed_also_where_others_wrote_since(some):
+    one, other = some.members
+    send(one, "a")
+    some.go()
+    send(one, "b")
+    some.go()
+    some.server.fail_over(1, reuse=False)
+    third = some.join()
+    some.members.append(third)
+    third.read()
+    send(third, "c")
+    third.tell()
+    some.go(2.0)
+    assert some.alike()
+    assert knows(other, "c")
+
+
+def test_records_that_were_given_up_are_waited_for_no_longer(some):
+    one, other = some.members
+    one.way.full = True
+    send(one, *[f"m{number}" for number in range(PACE.most_pending + 5)])
+    some.go()
+    assert one.replica.status().dropped == 5
+    one.way.mend()
+    some.go(1.0)
+    assert some.alike()
+    assert all(share.ahead is None for share in one.index._shares.values())
+    assert not knows(other, "m0")
+    assert knows(other, f"m{PACE.most_pending}")
+
+
+def test_an_old_entry_that_is_played_again_changes_nothing(some):
+    one = some.members[0]
+    send(one, "a")
+    some.go()
+    entry = some.server.entries(STREAM)[-1]
+    one.index.forget(HERE)
+    some.go()
+    some.server.poison(STREAM, replace(entry))
+    some.members.append(some.join())
+    some.go(1.0)
+    assert not any(knows(member, "a") for member in some.members)
+    assert some.alike()
