@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
+from batches_model import model, write_model
 from batches_quality import quality
 from report import provenance, table, write_section
 
@@ -55,16 +56,18 @@ def curve(sizes: Sequence[int], keep: Path) -> str:
     rows = [
         [f"{size:,}", f"{size // 5:,}", one["groups"], f"{one['hit_ratio']:.4f}", f"{one['seconds']:.0f}",
          f"{one['read']:.1f}", f"{one['split']:.1f}", f"{one['planned']:.0f}", f"{one['emitted']:.1f}",
-         f"{1e3 * one['seconds'] / size:.2f}", f"{one['gigabytes']:.2f}", f"{one['imbalance']:.1%}"]
+         f"{one['worker_seconds']:.0f}", f"{1e3 * one['seconds'] / size:.2f}", f"{one['gigabytes']:.2f}",
+         f"{one['imbalance']:.1%}"]
         for size, one in found.items()
     ]  # fmt: skip
     headings = ["contexts", "blocks", "groups", "hit ratio", "seconds", "of these reading", "splitting", "planning",
-                "emitting", "ms a context", "peak memory, GiB", "imbalance"]  # fmt: skip
+                "emitting", "CPU seconds", "ms a context", "peak memory, GiB", "imbalance"]  # fmt: skip
     ends = (found[min(sizes)], found[max(sizes)])
     growth = (
         math.log(ends[1]["seconds"] / ends[0]["seconds"]) / math.log(max(sizes) / min(sizes)) if len(sizes) > 1 else 1
     )
     last = found[max(sizes)]
+    write_model(model(last, max(sizes)))
     return (
         "Contexts of 15 blocks, three of four of them of the context's topic (`benchmarks/batches_trace.py`), "
         "`throughput`, four shards, two workers on one machine. *Emitting* is reading all rows of all shards in the "
@@ -72,8 +75,8 @@ def curve(sizes: Sequence[int], keep: Path) -> str:
         f"counts what they share several times.\n\n{table(headings, rows)}\n\nThe time grows with an exponent of "
         f"{growth:.2f}. "
         f"A context takes {last['bytes']:.0f} bytes in the shuffle (its blocks {last['block_bytes']:.0f}, its row "
-        f"{last['bytes'] - last['block_bytes']:.0f}); the driver's process took {last['driver_seconds']:.1f} s of CPU "
-        f"time for {max(sizes):,} contexts, {last['made_seconds']:.1f} s of them for making and handing over the batch."
+        f"{last['bytes'] - last['block_bytes']:.0f}); the driver took {last['handing_seconds']:.1f} s of CPU time, "
+        f"without making the batch, all other processes {last['worker_seconds']:.0f} s."
     )
 
 

@@ -56,15 +56,14 @@ def run(requests: int, blocks: int, kill: int) -> dict[str, Any]:
 
     def progress(what: str, *_: int) -> None:
         steps.append((what, time.perf_counter() - started))
-        if what == "planning" and left[0]:
-            for process in _planning()[: left[0]]:
-                os.kill(process, signal.SIGKILL)
-                left[0] -= 1
 
+    killer = threading.Thread(target=_kill, args=(left,), daemon=True)
+    killer.start()
     spent = [0.0]
     plan = plan_on_ray(_timed(made(requests, blocks), spent), 4, order="throughput", progress=progress)
     seconds = time.perf_counter() - started
     driver = time.process_time() - used
+    worked = sum(_used(process) for process in _family() if process != os.getpid())
     if left[0]:
         sys.exit(f"{left[0]} workers were not killed: they were not seen planning")
     read = max(at for what, at in steps if what == "reading")
@@ -78,7 +77,7 @@ def run(requests: int, blocks: int, kill: int) -> dict[str, Any]:
     own = len(pickle.dumps(contexts, 5)) / count
     return {
         "seconds": seconds, "read": read, "split": split - read, "planned": seconds - split, "emitted": emitted,
-        "gigabytes": watch.stop() / 2**30, "driver_seconds": driver, "made_seconds": spent[0],
+        "gigabytes": watch.stop() / 2**30, "handing_seconds": driver - spent[0], "worker_seconds": worked,
         "hit_ratio": plan.hit_ratio, "imbalance": plan.imbalance, "groups": plan.groups, "levels": plan.levels,
         "largest": plan.largest, "uncertain": plan.uncertain, "digest": digest.hexdigest(),
         "block_bytes": own, "bytes": own + len(pickle.dumps(rows, 5)) / count,
@@ -133,6 +132,15 @@ def _resident(process: int) -> int:
     return 1024 * (_status(process, "VmRSS") or 0)
 
 
+def _used(process: int) -> float:
+    """Seconds of CPU time that a process took so far."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # it ended
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _status(process: int, name: str) -> int | None:
     try:
         text = Path(f"/proc/{process}/status").read_text()
@@ -140,6 +148,18 @@ def _status(process: int, name: str) -> int | None:
         return None
     found = re.search(rf"^{name}:\s*(\d+)", text, re.MULTILINE)
     return int(found.group(1)) if found else None
+
+
+def _kill(left: list[int]) -> None:
+    """Kill workers in the middle of planning, one after another: those that are seen at it twice."""
+    before: set[int] = set()
+    while left[0]:
+        time.sleep(1)
+        now = set(_planning())
+        for process in sorted(now & before)[:1]:
+            os.kill(process, signal.SIGKILL)
+            left[0] -= 1
+        before = now
 
 
 def _planning() -> list[int]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contextpilot_rag import BlockRef, Namespace, Request
+from contextpilot_rag.batches import dividing
 from contextpilot_rag.batches.pipeline import Sizes, plan_in_shards
 from contextpilot_rag.batches.reading import lots
 from contextpilot_rag.batches.workers import InThisProcess
@@ -98,6 +100,15 @@ def test_namespaces_share_nothing_and_requests_keep_their_budgets(drawn):
             assert tree.cached_tokens(sent)[1] >= row["predicted_cached_tokens"]
             tree.insert(sent)
     assert seen == Counter(range(len(requests)))
+
+
+@given(batches, st.integers(1, 12))
+def test_splits_of_few_parts_end_too(batch, group):
+    rows = rows_of(batch)
+    with patch.multiple(dividing, _WAYS=1, _LEAST=1):
+        plan = planned(rows, 2, group=group)
+    held(plan, rows)
+    assert plan.largest <= group
 
 
 def test_names_and_blocks_may_come_twice():
