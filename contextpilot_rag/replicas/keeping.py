@@ -251,6 +251,9 @@ class Keeper:
                 self._rest(stream, now)
                 return
         parts = list(core.sink.dump(stream.space))
+        if not parts and not due:  # there is no room for it here; others may know it still
+            self._rest(stream, now)
+            return
         snapshot = write_state(core.names, stream.space, stream.position, stream.writers, parts, stream.founded)
         if due:
             self._write(stream, snapshot)

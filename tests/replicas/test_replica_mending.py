@@ -328,3 +328,21 @@ def test_an_old_entry_that_is_played_again_changes_nothing(some):
     some.go(1.0)
     assert not any(knows(member, "a") for member in some.members)
     assert some.alike()
+
+
+def test_who_has_no_room_for_a_namespace_leaves_its_snapshot_to_others(some):
+    one, other = some.members
+    send(one, "a")
+    some.go()
+    one.index.empty()  # as where other namespaces take its place
+    some.now += 1_000.0
+    one.read()
+    some.now += 3.0
+    one.read()
+    assert some.server.snapshot(STREAM) is None
+    other.read()
+    some.now += 3.0
+    other.read()
+    some.members = [some.join()]
+    some.go(1.0)
+    assert knows(some.members[0], "a")
