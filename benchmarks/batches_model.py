@@ -57,7 +57,7 @@ def model(found: dict[str, Any], size: int) -> str:
         f"moves once. Nothing is spilled: {10**8:,} such rows are {10**8 * TEXTS / MACHINES / 1e9:.0f} GB on each "
         "machine.\n"
         f"- A lot is cut into {WIDE} slices at most, groups beyond are reached in a second step. For {10**9:,} "
-        f"contexts that is {-(-(10**9) // LOT) * WIDE:,} objects, more than a driver should own: make that ten batches.\n"
+        f"contexts that is {-(-(10**9) // LOT) * WIDE:,} objects, more than a driver should own: make it ten batches.\n"
         f"- Below {MACHINES * CORES * GROUP:,} contexts there are fewer groups than cores, and some cores do nothing; "
         "`group` can be smaller, at the cost of quality."
     )  # fmt: skip

@@ -25,7 +25,7 @@ import pyarrow
 import ray.data
 from agreement import SECTIONS
 
-from contextpilot_rag import ContextPilot
+from contextpilot_rag import ContextPilot, Usage
 from contextpilot_rag.batches import ShardedPlan, plan_on_ray, planned_prompts
 
 SYSTEM = "Answer from the documents, in one sentence."
@@ -71,7 +71,7 @@ def engine_in_ray(model: str, cpus: int = 0, **engine_kwargs: Any) -> Stage:  # 
 
     little = {"num_cpus": 0.1}  # what stages beside the engine need
     beside = {"enabled": True, **little}
-    place = {"placement_group_config": {"bundles": [{"CPU": cpus}]}} if cpus else {}
+    place: dict[str, Any] = {"placement_group_config": {"bundles": [{"CPU": cpus}]}} if cpus else {}
     config = vLLMEngineProcessorConfig(
         model_source=model,
         engine_kwargs={"enable_prefix_caching": True, **engine_kwargs},
@@ -112,8 +112,9 @@ class _Sender:
         found = []
         for row, result in zip(rows, report, strict=True):
             kept = {name: row[name] for name in ("qid", "shard", "position", "predicted_cached_tokens")}
-            usage = {"prompt_tokens": result.usage.prompt_tokens, "cached_tokens": result.usage.cached_tokens}
-            found.append({**kept, "answer": result.text, "error": result.error, **usage})
+            used = result.usage or Usage()  # nothing was reported
+            counts = {"prompt_tokens": used.prompt_tokens, "cached_tokens": used.cached_tokens}
+            found.append({**kept, "answer": result.text, "error": result.error, **counts})
         return pyarrow.Table.from_pylist(found)
 
 
@@ -138,9 +139,8 @@ def about_the_agreement() -> list[dict[str, Any]]:
     for first in SECTIONS:
         for second in SECTIONS:
             wanted = words[first] | words[second]
-            best = sorted(SECTIONS, key=lambda title, wanted=wanted: -len(wanted & words[title]) / len(words[title]))[
-                :8
-            ]
+            shared = {title: len(wanted & found) / len(found) for title, found in words.items()}
+            best = sorted(SECTIONS, key=shared.__getitem__, reverse=True)[:8]
             question = f"What do {first} and {second} have to do with each other?"
             rows.append(
                 {
