@@ -91,4 +91,4 @@ class TestReplicasInTurn(TestReplicatedService):
         self.made += indexes
         return InTurn(indexes, self.services)
 
-    test_eight_threads_at_once = None  # what eight threads do at once is never settled
+    test_eight_threads_at_once = None  # type: ignore[assignment]  # what eight threads do is never settled
