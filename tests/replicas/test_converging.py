@@ -49,6 +49,7 @@ class Replicas(RuleBasedStateMachine):
         self.sent: dict[Namespace, set[Any]] = {namespace: set() for namespace in NAMESPACES}
         self.marks: dict[Namespace, set[bytes]] = {namespace: set() for namespace in NAMESPACES}
         self.mark = 0
+        self.silently = False  # something was lost, and nobody has to notice as long as nothing more is told
 
     def member(self) -> Member:
         return Member(self.server, lambda: self.now, self.given)
@@ -237,6 +238,7 @@ class Replicas(RuleBasedStateMachine):
     def trim(self, space: Namespace, keep: int) -> None:
         self.server.trim(stream_of(space), keep)
         self.something_lost()
+        self.silently = True
 
     def something_lost(self) -> None:
         """What was told is not promised to be known any more."""
@@ -291,6 +293,9 @@ class Replicas(RuleBasedStateMachine):
         for entries in self.server.floating:
             self.server.append(entries)
         self.server.floating.clear()
+        if self.silently:
+            for space in SPACES:
+                self.align_marked(0, space, 1)
         self.two_seconds()
         self.nothing_is_known_of_what_was_never_sent()
         self.what_was_forgotten_does_not_come_back()
