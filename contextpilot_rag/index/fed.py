@@ -28,6 +28,8 @@ from .share import Share, dump_share, load_shares
 from .state import StatePart
 from .tree import PrefixTree
 
+_APPLIED = 20_000  # records of all who tell that can still be reported on, where anybody may
+
 
 class Journal(Protocol):
     """Where an index tells what it did. It is called while a namespace is locked, so it must be quick."""
@@ -290,7 +292,7 @@ class FedIndex(LocalIndex):
             if own or self._keep_all:
                 with self._lock:
                     self._applied[name] = taken
-                    if len(self._applied) > UNANSWERED:
+                    if len(self._applied) > (_APPLIED if self._keep_all else UNANSWERED):
                         self._applied.popitem(last=False)
             early = own and name in self._early
             usage = self._early.pop(name, None)

@@ -7,7 +7,7 @@ somebody who means harm: `checked` says whether it can be true at all.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
 
@@ -103,6 +103,8 @@ class Forgot(Struct, array_like=True, tag="forgot"):
     Args:
         head: under this head alone; empty: under any.
     """
+
+    forgets: ClassVar[bool] = True  # what it concerns is to leave the log, too
 
     head: Head = ""
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
-from ..index.records import Forgot
 from .log import Log
 from .outbox import Outbox, Waiting
 from .pace import Pace
@@ -61,13 +60,14 @@ class Core:
         self._ailing: dict[str, str] = {}  # which of the two threads has lost the log, and why
         self.heard: str | None = None  # the bell's position up to which all was read; None: the log is not followed
         self.read_once = False
+        self.look_again = False
         for stream in self.streams.values():
             stream.lose("fork")
         self.unread = dict.fromkeys(self.streams.values())
 
     def told(self, space: Space, record: Struct) -> str:
         """Put a record into the outbox; its name."""
-        return self.told_data(space, _encoder.encode(record), forgets=type(record) is Forgot)
+        return self.told_data(space, _encoder.encode(record), forgets=getattr(record, "forgets", False))
 
     def told_data(self, space: Space, data: bytes, *, forgets: bool) -> str:
         """Put a record into the outbox; its name."""
@@ -93,6 +93,16 @@ class Core:
                     self.unread.pop(other, None)
                     break
         return stream
+
+    def drop(self, stream: Stream) -> None:
+        """Follow a space no longer; if it concerns this process once more, it is a new one."""
+        with self.lock:
+            self.streams.pop(stream.space, None)
+            self.by_name.pop(stream.name, None)
+            self.unread.pop(stream, None)
+            self.outbox.came_back(stream.space, 2**62)
+        self.active.pop(stream.name, None)
+        stream.loaded = False
 
     def came_back(self, stream: Stream, number: int) -> list[Waiting]:
         """Take a stream's own records up to a number out of the outbox: the log has brought them."""
@@ -144,10 +154,15 @@ class Core:
         self._ended.set()
         self.work.set()
 
+    def look(self) -> None:
+        """Look at all streams at the next chance, also at those that did not concern this process."""
+        with self.lock:
+            self.look_again, self.read_once = True, False
+
     def read_up_to(self, position: str) -> None:
         """All that the bell told up to a position was read."""
         with self.lock:
-            self.heard, self.read_once = position, True
+            self.heard, self.read_once = position, not self.look_again
             self.news.notify_all()
 
     def wait_for(self, position: str, seconds: float) -> bool:

@@ -118,8 +118,8 @@ class Keeper:
             with core.lock:
                 stream = core.streams.get(space) or core.add(space, name)
         why = stream.why
-        if state is None and bad is None and (why == "gap" or (why == "new" and not entries)):
-            parts = list(core.sink.dump(stream.space))
+        if state is None and bad is None and why in {"gap", "new"}:
+            parts = list(core.sink.dump(stream.space))  # of a new one only where a file has brought something back
             if parts:
                 return self._found(stream, parts)
         self._replace(stream, state)
@@ -234,6 +234,9 @@ class Keeper:
             with core.lock:
                 forgets = core.outbox.forgets(stream.space)  # what is to be forgotten would go into it
             if not stream.loaded or stream.stray or forgets or stream in self._mender:
+                continue
+            if not core.sink.follows(stream.space):  # any more: what the sink knows of it is nothing
+                core.drop(stream)
                 continue
             old = stream.entries > 0 and now - stream.compacted_at > longest
             if stream.due or stream.asked or stream.entries >= most or old:

@@ -24,16 +24,11 @@ _MOST_IGNORED = 100_000
 
 
 class Reader:
-    """Follows the bell, and reads what it tells of. The only one that feeds the sink. Not thread-safe.
-
-    Attributes:
-        look_again: at the next chance, look at all streams, also those that did not concern this process.
-    """
+    """Follows the bell, and reads what it tells of. The only one that feeds the sink. Not thread-safe."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._keeper = Keeper(core, self._feed)
-        self.look_again = False
         self._bell: str | None = None
         self._looked = core.clock()
         self._ignored: dict[str, None] = {}  # streams that are not ours to follow
@@ -58,8 +53,8 @@ class Reader:
 
     def _read(self, seconds: float) -> None:
         core = self._core
-        if self.look_again:
-            self.look_again = False
+        if core.look_again:
+            core.look_again = False
             self._ignored.clear()
             self._unclear.clear()
             self._bell = None
@@ -92,8 +87,8 @@ class Reader:
                 wanted += [core.streams[space] for space in late if space in core.streams]
             unknown = [name for name in names if name not in core.by_name and name not in self._ignored]
         self._unknown.update({name: self._unclear.get(name, 0.0) for name in unknown})
-        wanted = list(dict.fromkeys(wanted))
-        unread = list(dict.fromkeys(unread + [stream for stream in wanted if not stream.loaded]))
+        wanted = self._followed(wanted)
+        unread = self._followed(unread + [stream for stream in wanted if not stream.loaded])
         try:
             self._go_on([stream for stream in wanted if stream.loaded])
             for stream in unread:
@@ -105,6 +100,17 @@ class Reader:
                 core.unread.update(dict.fromkeys(unread))
             raise
         self._look_at_unknown()
+
+    def _followed(self, streams: Sequence[Stream]) -> list[Stream]:
+        """Each of these once, but for those that do not concern this process any more."""
+        core, found = self._core, []
+        for stream in dict.fromkeys(streams):
+            if core.sink.follows(stream.space):
+                found.append(stream)
+            else:
+                core.drop(stream)
+                self._ignored[stream.name] = None
+        return found
 
     def _look_at_unknown(self) -> None:
         """Find out what the streams are of that are not known."""

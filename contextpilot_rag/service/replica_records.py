@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 from msgspec import Meta, Struct
 
@@ -89,6 +89,8 @@ class TalkForgotten(Struct, array_like=True, tag="talk_forgotten"):
         head: under this head alone; empty: under any.
         name: of this name alone; None: all.
     """
+
+    forgets: ClassVar[bool] = True  # as of `Forgot`
 
     head: Field = ""
     name: Field | None = None
