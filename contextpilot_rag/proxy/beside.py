@@ -168,9 +168,20 @@ def assemble_beside(
         tenant_by="nobody" if settings.keys is None else "key",
         tenant_header="",
         operator_metrics=settings.operator_metrics,
+        salt_secret=proxy.salt_secret or settings.salt_secret,
     )
-    tenants = Tenants(through, "", service.hub.gate, service.hub.rates)
-    return Beside(service, assemble(through, chosen, index=ServedIndex(service.hub.service), tenants=tenants))
+    hub = service.hub
+    forwarding = assemble(
+        through,
+        chosen,
+        index=ServedIndex(hub.service),
+        tenants=Tenants(through, "", hub.gate, hub.rates),
+        replica=None if hub.replicas is None else hub.replicas.carrier,
+        secret=settings.salt_secret,
+    )
+    if hub.replicas is not None:
+        hub.replicas.forgetting.append(forwarding.parts.rewriter.decisions.forget)
+    return Beside(service, forwarding)
 
 
 def serve_beside(settings: ServiceSettings, proxy: ProxySettings, chosen: Settings, tell: Callable[[str], None]) -> int:

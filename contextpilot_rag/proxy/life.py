@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from ..async_pilot import AsyncContextPilot
 from ..errors import SettingsError
 from ..index.local import ContextIndex
+from ..replicas.address import SCHEMES
+from ..replicas.sinks import Carrier
 from ..service.garbage import Garbage
 from ..service.gate import KeyWatch
 from ..settings import Settings
 from .app import ProxyApp
 from .connection import PatientConnection
 from .counts import OTHER, Counts
+from .decisions import Others
 from .health import HealthChecks
 from .own_routes import OwnRoutes, Standing
 from .rewriter import Rewriter
@@ -33,6 +36,12 @@ OPEN = (
     "others can reach this proxy there, and it has no keys; make some with `contextpilot-rag keys add --file FILE "
     "--tenant NAME` and give --keys FILE, or --open if the upstream itself or something in front says who may ask, or "
     "listen on 127.0.0.1"
+)
+
+
+UNSHARED = (
+    "proxies that share a log need CONTEXTPILOT_PROXY_SALT_SECRET, the same for all: its signatures and tenants' names "
+    "are derived from it. Make one: openssl rand -base64 32"
 )
 
 
@@ -84,7 +93,9 @@ class ProxyLife:
             parts.counts.tell = self._garbage.used
         unfollowed = () if parts.upstreams.cloud or len(parts.pilot.engines) else parts.settings.engines
         self._health = HealthChecks(unfollowed, parts.upstreams)
-        self._keys = KeyWatch(parts.tenants.gate, None)  # nothing to see where somebody else watches: it costs little
+        self._keys = KeyWatch(  # nothing to see where somebody else watches: it costs little
+            parts.tenants.gate, None, regrouped=parts.rewriter.decisions.regrouped
+        )
 
     @property
     def settings(self) -> ProxySettings:
@@ -161,6 +172,8 @@ def assemble(
     *,
     index: ContextIndex | None = None,
     tenants: Tenants | None = None,
+    replica: Carrier | None = None,
+    secret: str | None = None,
     alone: bool = False,
 ) -> ProxyLife:
     """A proxy, as its settings have it.
@@ -173,6 +186,8 @@ def assemble(
         chosen: of its pilot.
         index: that decides the orders; None: as the pilot's settings say.
         tenants: say who asks; None: as the settings say.
+        replica: by whose log other proxies come to know what is decided; None: the index's, if it is one.
+        secret: that its replicas have; None: as the settings say.
         alone: the process is the proxy's.
 
     Raises:
@@ -183,9 +198,12 @@ def assemble(
         raise SettingsError(NO_UPSTREAM)
     if settings.open and any(engine.api_key for engine in engines):
         logger.warning("--open: whoever reaches the proxy and shows no key asks with the upstream's own api_key")
-    secret = chosen.salt_secret if chosen.salt_secret and not settings.salt_secret else secret_of(settings)
-    tenants = Tenants(settings, secret) if tenants is None else tenants
-    chosen = chosen.with_(salt_secret=secret, on_error="open", engines="")
+    logged = index is None and chosen.index.partition("://")[0].lower() in SCHEMES
+    if logged and not (settings.salt_secret or chosen.salt_secret):
+        raise SettingsError(UNSHARED)
+    own = chosen.salt_secret if chosen.salt_secret and not settings.salt_secret else secret_of(settings)
+    tenants = Tenants(settings, own) if tenants is None else tenants
+    chosen = chosen.with_(salt_secret=own, on_error="open", engines="")
     followed = None if cloud or index is not None else engines
     pilot = AsyncContextPilot(index, engines=followed, settings=chosen)
     upstreams = Upstreams(
@@ -197,7 +215,11 @@ def assemble(
         cloud=cloud,
     )
     counts = Counts()
-    rewriter = Rewriter(pilot, settings)
+    gate, nobody = tenants.gate, settings.tenant_by == "nobody"
+    replica, others = pilot.replica if replica is None else replica, None
+    if replica is not None:
+        others = Others(replica, lambda: {""} if nobody else gate.tenants, own if secret is None else secret)
+    rewriter = Rewriter(pilot, settings, others=others)
     failures = pilot.blocking.asker.failures
     app = ProxyApp(settings, rewriter, upstreams, tenants.of, counts, failures)
     return ProxyLife(Parts(settings, pilot, tenants, upstreams, rewriter, counts, app), alone=alone)

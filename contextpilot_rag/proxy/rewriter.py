@@ -19,11 +19,12 @@ from . import reading
 from .apart import apart
 from .attached import Attached
 from .cache_hints import changed
+from .decisions import Decisions, Others
 from .explicit import FIELD, Explicit, explicit_of, is_explicit, opening_key
 from .formats.parts import model_of
 from .lasting import lasting
 from .located import NotLocated, splice
-from .memory import Decision, Memory, chain
+from .memory import Decision, chain
 from .noting import Noting
 from .opening import Opening, Openings, Ordered
 from .orders import Orders
@@ -55,6 +56,7 @@ class _Known:
         namespace: whose it is, without a head.
         engine: where its conversation went so far; None: nowhere, or nobody remembers.
         salting: what keeps its tenant apart, and is done whatever else is.
+        waited: what other replicas tell was waited for.
     """
 
     call: Call
@@ -63,6 +65,7 @@ class _Known:
     namespace: Namespace
     engine: str | None
     salting: list[Edit]
+    waited: bool = False
 
     def outcome(self, body: bytes, report: Report, alignment: AlignedPrompt | None = None) -> Outcome:
         """The request as it is to be forwarded.
@@ -75,7 +78,7 @@ class _Known:
         last = self.keys[-1] if self.keys else b""
         tokens = len(self.call.raw) // _BYTES_PER_TOKEN
         beginning = b"" if alignment is None else _beginning(alignment)
-        return Outcome(body, report, self.engine, alignment, last, tokens, beginning)
+        return Outcome(body, report, self.engine, alignment, last, tokens, beginning, self.call.tenant)
 
 
 class Rewriter:
@@ -85,14 +88,22 @@ class Rewriter:
         pilot: aligns.
         settings: of the proxy.
         clock: seconds that never run backwards.
+        others: share what is decided; None: nobody does.
+
+    Attributes:
+        decisions: what was decided.
     """
 
     def __init__(
-        self, pilot: AsyncContextPilot, settings: ProxySettings, clock: Callable[[], float] = time.monotonic
+        self,
+        pilot: AsyncContextPilot,
+        settings: ProxySettings,
+        clock: Callable[[], float] = time.monotonic,
+        others: Others | None = None,
     ) -> None:
         self._pilot = pilot
         self._settings = settings
-        self._memory = Memory(settings.max_memory, settings.memory_seconds, clock)
+        self.decisions = Decisions(settings, clock, pilot.blocking.asker.failures, others)
         self._attached = Attached(settings.memory_seconds, clock)
         self._window: AlignmentWindow | None = None
         if settings.window:
@@ -103,12 +114,14 @@ class Rewriter:
         self._noting = Noting(followed=told or any(engine.events for engine in settings.engines))
 
     async def start(self) -> None:
-        """Let requests wait for each other, where that is wanted."""
+        """Let requests wait for each other, where that is wanted, and share what is decided, where others do."""
         if self._window is not None:
             await self._window.__aenter__()
+        await self.decisions.start()
 
     async def stop(self) -> None:
         """Let all go that wait."""
+        self.decisions.stop()
         if self._window is not None:
             await self._window.__aexit__(None, None, None)
 
@@ -143,8 +156,7 @@ class Rewriter:
         failures = self._pilot.blocking.asker.failures
         try:
             if outcome.chain and engine is not None:
-                known = self._memory.get(outcome.chain) or Decision()
-                self._memory.put(outcome.chain, replace(known, engine=engine))
+                self.decisions.went(outcome.tenant, outcome.chain, engine)
             if outcome.alignment is not None:
                 await self._pilot.observe(outcome.alignment, usage)
         except Exception as error:  # noqa: BLE001  fails open: the client has its answer
@@ -216,9 +228,18 @@ class Rewriter:
         if asked is None:
             return None
         namespace = Namespace(tenant=call.tenant, model=asked.model, corpus=kept_apart(body, salting))
-        within = (call.tenant, asked.model, namespace.corpus, call.api, self._labels(call), *sorted(self._lists(call)))
+        within = (
+            self.decisions.keyed,
+            call.tenant,
+            asked.model,
+            namespace.corpus,
+            call.api,
+            self._labels(call),
+            *sorted(self._lists(call)),
+        )
         keys = await apart(len(call.raw), lambda: chain("proxy v1", within, map(lasting, asked.messages)))
-        return _Known(call, asked, keys, namespace, self._engine(keys), salting)
+        engine, waited = await self.decisions.where(call.tenant, keys, old=_goes_on(asked))
+        return _Known(call, asked, keys, namespace, engine, salting, waited)
 
     async def _found(self, known: _Known) -> Outcome:
         """A request whose blocks are those that its texts name."""
@@ -254,11 +275,13 @@ class Rewriter:
         """The order of the blocks that stand first, as it is remembered from now on."""
         call = known.call
         key = known.keys[opening.message.number - 1]
-        before = self._remembered(key, known.engine)
+        wait = not opening.new and not known.waited
+        before = await self.decisions.before(call.tenant, key, known.engine, wait=wait)
         ordered = await self._openings.ordered(
             opening, known.asked, known.namespace, before, self._labels(call), _options(call)
         )
-        self._memory.put(key, Decision(ordered.order, ordered.alignment.engine, ordered.cached))
+        decision = Decision(ordered.order, ordered.alignment.engine, ordered.cached)
+        self.decisions.put(call.tenant, key, decision)
         return ordered
 
     async def _given(self, known: _Known, explicit: Explicit) -> Outcome:
@@ -268,7 +291,10 @@ class Rewriter:
         joined = self._attached.joined(asked, explicit, whose)
         key = opening_key(joined, known.keys) or b""
         off = call.wishes.off  # then blocks stand in full, as they were given: nothing but the field has them
-        before = None if off else self._remembered(key, known.engine)
+        before = None
+        if key and not off:
+            wait = _goes_on(asked) and not known.waited
+            before = await self.decisions.before(call.tenant, key, known.engine, wait=wait)
         chosen = self._pilot.settings
         dedup = "off" if off or _continues(asked) else chosen.dedup
         level = Dedup(dedup != "off", dedup == "blocks+chunks", chosen.normalise, chosen.max_text)
@@ -282,7 +308,7 @@ class Rewriter:
             known = replace(known, engine=aligned.engine or known.engine)
             aligned = self._noting.noted(aligned, asked, None, raw, known.salting)
         if done.order is not None and not off:
-            self._memory.put(key, Decision(done.order, known.engine))
+            self.decisions.put(call.tenant, key, Decision(done.order, known.engine))
         return known.outcome(raw, replace(done.report, reason=_OFF) if off else done.report, aligned)
 
     def _kept(self, known: _Known, reason: str) -> Outcome:
@@ -294,19 +320,6 @@ class Rewriter:
 
     def _labels(self, call: Call) -> Labels:
         return call.wishes.labels or self._settings.labels
-
-    def _remembered(self, key: bytes, engine: str | None) -> Decision | None:
-        """What was decided before; where a conversation went last counts for more than where this message did."""
-        before = self._memory.get(key)
-        return None if before is None else replace(before, engine=engine or before.engine)
-
-    def _engine(self, keys: list[bytes]) -> str | None:
-        """Where a conversation went so far."""
-        for key in reversed(keys):
-            decided = self._memory.get(key)
-            if decided is not None and decided.engine is not None:
-                return decided.engine
-        return None
 
     def _spliced(self, call: Call, changes: Sequence[Edit | Removal]) -> bytes:
         """The body with changes that it cannot be forwarded without.
@@ -329,6 +342,11 @@ def _as_given(explicit: Explicit) -> Explicit:
 def _continues(asked: Asked) -> bool:
     """Whether it goes on from messages that are not in it, so that nothing in it can be named by its number."""
     return any(asked.body.get(name) is not None for name in ("previous_response_id", "conversation"))
+
+
+def _goes_on(asked: Asked) -> bool:
+    """Whether some of it was answered before."""
+    return any(message.role == "assistant" for message in asked.messages)
 
 
 def _options(call: Call) -> RequestOptions:

@@ -44,6 +44,7 @@ class Outcome:
         chain: stands for the conversation so far; empty: it is none.
         tokens: of its prompt, about; 0: not known.
         beginning: stands for how its prompt begins, where others may begin so, too; empty: nothing is known of that.
+        tenant: whose it is.
     """
 
     body: bytes
@@ -53,6 +54,7 @@ class Outcome:
     chain: bytes = b""
     tokens: int = 0
     beginning: bytes = b""
+    tenant: str = ""
 
 
 class Rewriting(Protocol):

@@ -8,13 +8,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from ..forking import after_fork
-from ..index.records import IndexRecord
 from ..types import Namespace
 from .log import Log
 from .pace import Pace
 from .pools import Pools
 from .replica import Replica
+from .sinks import Carried
 from .space import Names, Space
 from .status import ReplicaStatus
 
@@ -56,6 +58,12 @@ class ProcessReplica:
         replica = self._replica
         return ReplicaStatus(why="closed") if replica is None else replica.status()
 
+    @property
+    def joined(self) -> bool:
+        """Whether the others are heard, and hear this one."""
+        replica = self._replica
+        return replica is not None and replica.joined
+
     def start(self) -> None:
         """Begin, if it has not. Waits for nothing."""
         self._begun().start()
@@ -96,7 +104,15 @@ class ProcessReplica:
         else:
             replica.look_again()
 
-    def append(self, space: Space, record: IndexRecord) -> str:
+    def carry(self, pool: str, sink: Carried) -> None:
+        """Feed something else with what is told of a pool, until `close`."""
+        self._begun().carry(pool, sink)
+
+    def look_again(self) -> None:
+        """What is carried follows something else than before."""
+        self._begun().look_again()
+
+    def append(self, space: Space, record: Struct) -> str:
         """Tell the log; returns the record's name. Waits for nothing."""
         return (self._replica or self._begun()).append(space, record)
 

@@ -20,6 +20,7 @@ from .log import Log
 from .pace import Pace
 from .reading import Reader
 from .sink import Sink
+from .sinks import Carried, Sinks
 from .space import Names, Space
 from .status import ReplicaStatus
 from .telling import Teller
@@ -50,7 +51,8 @@ class Replica:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log = log
-        self._core = Core(log, names, sink, pace or Pace(), clock)
+        self._sinks = Sinks(sink)
+        self._core = Core(log, names, self._sinks, pace or Pace(), clock)
         self._teller, self._reader = Teller(self._core), Reader(self._core)
         self._threads: list[threading.Thread] = []
         self._wanted = False
@@ -111,14 +113,24 @@ class Replica:
             return False
         return core.wait_for(position, max(0.0, end - time.monotonic()))
 
+    def carry(self, pool: str, sink: Carried) -> None:
+        """Feed another sink with what is told of a pool, until the end. A forked child does not."""
+        self._sinks.put(pool, sink)
+        self.look_again()
+
     def look_again(self) -> None:
-        """Look at all streams once more: what the sink follows has changed."""
-        self._reader.look_again = True
+        """Look at all streams once more: what the sink follows has changed. `ready` waits until that is done."""
+        self._core.look()
 
     def spaces(self, pool: str) -> list[Space]:
         """Those of a pool that are followed."""
         with self._core.lock:
             return [space for space in self._core.streams if space.pool == pool]
+
+    @property
+    def joined(self) -> bool:
+        """Whether the others are heard, and hear this one."""
+        return not self._core.ailing and self._core.heard is not None
 
     def status(self) -> ReplicaStatus:
         """How it stands."""
@@ -136,10 +148,13 @@ class Replica:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, end - time.monotonic()) + core.pace.listen_seconds + 1.0)
         self._log.close()
+        for sink in self._sinks.drop():
+            sink.close()
 
     def _renew(self) -> None:
         self._starting = threading.Lock()
         self._threads = []
+        self._sinks.drop()
         self._core.renew()
         self._teller, self._reader = Teller(self._core), Reader(self._core)
 

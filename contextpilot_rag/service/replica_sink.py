@@ -6,17 +6,14 @@ between requests.
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, TypeVar
 
 import msgspec
 
 from ..errors import StateError
 from ..index.state import StatePart
+from ..replicas.in_loop import InLoop
 from ..replicas.sink import Arrived
 from ..replicas.space import Space
 from ..types import Namespace
@@ -30,7 +27,6 @@ from .replica_records import Record, sound
 from .tenant import Pool
 from .turns import Turns
 
-T = TypeVar("T")
 SLICE_SECONDS = 0.0005
 
 _records = msgspec.msgpack.Decoder(Record)
@@ -63,21 +59,16 @@ class ServiceSink:
         self._gate = gate
         self._elsewhere = elsewhere
         self._moved = moved
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: set[Future[Any]] = set()
+        self._loop = InLoop()
+        self._done = self._loop.done
 
     def open(self) -> None:
         """Feed the service, in the loop that runs."""
-        self._loop = asyncio.get_running_loop()
+        self._loop.open()
 
     def close(self) -> None:
         """Feed it no more, and keep nobody waiting."""
-        with self._lock:
-            self._loop = None
-            waiting = list(self._waiting)
-        for future in waiting:
-            future.cancel()
+        self._loop.close()
 
     def follows(self, space: Space) -> bool:
         """Whether a space that others told of concerns this process at all."""
@@ -188,22 +179,6 @@ class ServiceSink:
     def _pool(self, space: Space) -> Pool | None:
         """The pool that a space is of, as it is shared now. In the event loop."""
         return self._service.pool(*pool_named(space.pool)) if self.follows(space) else None
-
-    def _done(self, work: Coroutine[Any, Any, T], otherwise: T) -> T:
-        """Have it done in the event loop, and wait; or something else, where there is no loop any more."""
-        with self._lock:
-            if self._loop is None:
-                work.close()
-                return otherwise
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-            self._waiting.add(future)
-        try:
-            return future.result()
-        except CancelledError:
-            return otherwise
-        finally:
-            with self._lock:
-                self._waiting.discard(future)
 
 
 async def _slice(parts: Iterator[StatePart | LogPart]) -> list[StatePart | LogPart]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 
+from ..replicas.catching import CatchingUp
 from ..replicas.log import Log
 from ..replicas.pace import Pace
 from ..replicas.replica import PoolJournal, Replica
+from ..replicas.sinks import Carrier
 from ..replicas.space import Names
 from ..replicas.status import ReplicaStatus
 from ..types import Namespace
@@ -24,7 +25,6 @@ from .replica_sink import ServiceSink
 
 READY_SECONDS = 10.0  # a start waits so long for what the log has
 CATCH_UP_SECONDS = 0.04  # an answer waits so long for what others told
-_TOLD_SECONDS = 0.01  # what is told elsewhere is in the log after so long, as long as all is well
 
 
 class Replicas:
@@ -38,6 +38,9 @@ class Replicas:
         moved: told when the log changed something.
         forgot: told when another replica had conversations forgotten.
         pace: how the replica works.
+
+    Attributes:
+        forgetting: called with a tenant of which something is to be forgotten, as it was asked for here.
     """
 
     def __init__(
@@ -55,8 +58,14 @@ class Replicas:
         self._covers: Callable[[Cover], bool] | None = None
         self._sink = ServiceSink(service, gate, Elsewhere(service, self._cover, forgot), moved)
         self._replica = Replica(log, names, self._sink, pace)
-        self._catching: asyncio.Task[bool] | None = None
+        self._catching = CatchingUp(self._replica, CATCH_UP_SECONDS)
+        self.forgetting: list[Callable[[str], object]] = []
         service.journals = self.journal
+
+    @property
+    def carrier(self) -> Carrier:
+        """The replica, for what else is to be shared."""
+        return self._replica
 
     def covering(self, put: Callable[[Cover], bool]) -> None:
         """Engines are followed: what clients tell other replicas of prompts' places is of use here, too."""
@@ -64,7 +73,10 @@ class Replicas:
 
     def journal(self, kind: str, name: str, index: ServedIndex) -> PoolLog:
         """What tells the log of an index of the service, as it is shared now."""
-        return PoolLog(self._replica, pool_name(kind, name, self._service.sharing.get(name, ())), lambda: index)
+        log = PoolLog(self._replica, pool_name(kind, name, self._service.sharing.get(name, ())), lambda: index)
+        if kind == "tenant":
+            log.forgetting = lambda: [tell(name) for tell in self.forgetting]
+        return log
 
     async def start(self) -> None:
         """Read what the log has, and follow it. Where the log is away, or that takes too long, go on alone for now."""
@@ -94,32 +106,24 @@ class Replicas:
 
     async def catch_up(self, enough: Callable[[], bool]) -> None:
         """Wait for what others tell just now, but never long; those who wait at the same time wait together."""
-        if self._replica.status().joined:
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._catch_up(enough), CATCH_UP_SECONDS)
-
-    async def _catch_up(self, enough: Callable[[], bool]) -> None:
-        await self._caught_up()
-        while not enough():
-            await asyncio.sleep(_TOLD_SECONDS)  # it may have been on its way to the log
-            await self._caught_up()
-
-    async def _caught_up(self) -> None:
-        if self._catching is not None and not self._catching.done():
-            await asyncio.shield(self._catching)  # it began before now, so it may not have seen all
-        if self._catching is None or self._catching.done():
-            self._catching = asyncio.create_task(asyncio.to_thread(self._replica.catch_up, CATCH_UP_SECONDS))
-        await asyncio.shield(self._catching)
+        await self._catching.until(enough)
 
     def _cover(self, cover: Cover) -> bool:
         return self._covers is not None and self._covers(cover)
 
 
 class PoolLog(PoolJournal):
-    """The journal of one index."""
+    """The journal of one index.
+
+    Attributes:
+        forgetting: called when something of it is to be forgotten.
+    """
+
+    forgetting: Callable[[], object] = staticmethod(lambda: None)
 
     def forgot(self, namespace: Namespace | None) -> None:
         """Have a namespace, or all that is known of the pool, forgotten; nobody is told of what nobody knows."""
+        self.forgetting()
         if namespace is None or self.knows(replace(namespace, head="")):
             super().forgot(namespace)
 
