@@ -113,6 +113,29 @@ class Replicas(RuleBasedStateMachine):
     def forget(self, who: int, namespace: Namespace | None) -> None:
         self.one(who).forget(namespace, self.marks)
 
+    @rule(who=WHO, namespace=NAMED, seconds=st.sampled_from([0.0, 2.0, 100.0]), told=st.booleans(), away=st.booleans())
+    def forget_what_is_on_its_way(self, who: int, namespace: Namespace, seconds: float, told: bool, away: bool) -> None:
+        """Told, and not heard of again yet; then perhaps alone, so long that what waits is taken in without a log."""
+        member = self.one(who)
+        self.align_marked(who, namespace, 1)
+        if told:
+            member.tell()
+        member.way.away = away
+        member.forget(namespace, self.marks)
+        self.now += seconds
+        member.read()
+        self.what_was_forgotten_does_not_come_back()
+        member.way.mend()
+        member.read()
+
+    @rule(who=WHO, namespace=NAMED)
+    def swallow(self, who: int, namespace: Namespace) -> None:
+        member = self.one(who)
+        self.change_way(who, away=False, full=False, appends="swallowed")
+        self.align_marked(who, namespace, 1)
+        member.tell()
+        member.way.mend()
+
     # What replicas do
 
     @rule(who=WHO, times=st.integers(1, 3))
