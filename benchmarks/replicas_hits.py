@@ -44,6 +44,7 @@ ORDERS = ("balanced", "throughput")
 PAUSES = {0.0: 1, 0.002: 1, 0.005: 2, 0.020: 8}  # seconds between two requests: how many such streams go on at once
 ASKED = 0.95
 _PROMPTS = 4
+_CACHES = {False: "unlimited", True: f"{_PROMPTS} prompts"}
 
 Schedule = Sequence[tuple[TraceRequest, Sequence[int]]]
 
@@ -248,15 +249,27 @@ class Hits:
             f"Replicas that were without the log for a moment, or lost a record: {self._disturbed}."
         )
         rows = []
-        for how in with_log:
-            medians = [median(found) for (_, _, kind), found in self._ratios.items() if kind == how]
+        for how, limited in product(with_log, (False, True)):
+            medians = [
+                median(found)
+                for (_, case, kind), found in self._ratios.items()
+                if (kind, case.limited) == (how, limited)
+            ]
             reached = "yes" if min(medians) >= ASKED else "no"
             shares = [f"{share:.1%}" for share in (ASKED, median(medians), min(medians))]
-            rows.append([how, f"{median(self._speeds[how]):,.0f}", *shares, reached])
-        headings = ["pause", "requests a second", "asked", "of one index, median", "smallest", "reached by all"]
+            rows.append([how, _CACHES[limited], f"{median(self._speeds[how]):,.0f}", *shares, reached])
+        headings = [
+            "pause",
+            "cache",
+            "requests a second",
+            "asked",
+            "of one index, median",
+            "smallest",
+            "reached by all",
+        ]
         yield table(headings, rows)
         rows = [
-            [trace, case.order, "4 prompts" if case.limited else "unlimited", f"{one:.4f}",
+            [trace, case.order, _CACHES[case.limited], f"{one:.4f}",
              *(spread(self._ratios[trace, case, how]) for how in ("alone", *with_log))]
             for (trace, case), one in self._one.items()
         ]  # fmt: skip

@@ -141,7 +141,8 @@ class Member:
         if isinstance(job, Prepare):
             self._prepared = (job, prepared(job), due(job))
             gc.collect()
-            gc.freeze()  # the benchmark's own are not looked through; what comes after them is, as anywhere
+            if not gc.get_freeze_count():
+                gc.freeze()  # the benchmark's own are not looked through; what is learned after them is, as anywhere
             return Prepared()
         if isinstance(job, Go):
             return self._work(job.begin)
