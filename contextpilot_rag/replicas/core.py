@@ -146,6 +146,10 @@ class Core:
         if seconds > 0:
             self._ended.wait(seconds)
 
+    def breath(self, began: float) -> float:
+        """How long to rest after work that began then: longer after more, so that more is done together."""
+        return min(self.pace.gather_seconds, _RESTS * max(0.0, self.clock() - began))
+
     def close(self) -> None:
         """End."""
         with self.lock:
@@ -195,4 +199,5 @@ class Core:
 
 
 _COUNTED = ("appended", "applied", "founded", "compacted", "outages", "dropped")
+_RESTS = 4  # times as long as the work took: so it takes a fifth of a core at most
 _encoder = msgspec.msgpack.Encoder()

@@ -125,6 +125,8 @@ class Keeper:
         self._replace(stream, state)
         anchored = bool(entries) and entries[0].position == start
         stream.begin(start, entries[0].mac if anchored else b"", state)
+        if state is not None:
+            stream.standing = start
         stream.unusable = bad
         self._read_on(stream, entries, first=True, torn=last)
         whole = anchored or (start == START and (state is not None or (bad is None and not self.asks)))

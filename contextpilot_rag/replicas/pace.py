@@ -10,7 +10,7 @@ class Pace:
     """How a replica works.
 
     Args:
-        gather_seconds: records are sent, and read, together for so long.
+        gather_seconds: records are sent, and read, together for so long at most.
         listen_seconds: the longest wait for news; what else is to be done is done in between.
         retry_seconds: between two attempts to reach a log that is away.
         alone_seconds: what waits for the log longer is taken in without it.

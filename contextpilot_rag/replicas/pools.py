@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
@@ -18,6 +19,8 @@ from .sink import Arrived
 from .space import Space
 
 FedT = TypeVar("FedT", bound=FedIndex)
+_SLICE_SECONDS = 0.0005
+_PAUSE_SECONDS = 0.00005
 _records = msgspec.msgpack.Decoder(IndexRecord)
 _parts = msgspec.msgpack.Decoder(StatePart)
 _encoder = msgspec.msgpack.Encoder()
@@ -74,7 +77,11 @@ class Pools(Generic[FedT]):
         index, refused = self.get(space.pool), 0
         if index is None:
             return 0
+        began = time.perf_counter()
         for arrived in records:
+            if time.perf_counter() - began > _SLICE_SECONDS:  # else whoever aligns waits for this thread
+                time.sleep(_PAUSE_SECONDS)
+                began = time.perf_counter()
             try:
                 record = checked(_records.decode(arrived.data))
             except (msgspec.DecodeError, StateError):  # a later version's, or somebody's who means harm

@@ -30,6 +30,7 @@ class Reader:
         self._core = core
         self._keeper = Keeper(core, self._feed)
         self._bell: str | None = None
+        self._began = core.clock()  # to work, and not to wait
         self._looked = core.clock()
         self._ignored: dict[str, None] = {}  # streams that are not ours to follow
         self._unclear: dict[str, float] = {}  # when those were looked at that hold nothing of ours yet
@@ -38,7 +39,7 @@ class Reader:
     def step(self, seconds: float) -> float:
         """Read what there is, or wait for it, at most so long; how long to rest until the next step."""
         core = self._core
-        rest = core.pace.gather_seconds
+        self._began = core.clock()
         try:
             self._read(seconds)
         except LogUnavailable as error:
@@ -49,6 +50,7 @@ class Reader:
         else:
             core.well("reading")
             self._give_up()
+            rest = core.breath(self._began)
         return rest
 
     def _read(self, seconds: float) -> None:
@@ -63,6 +65,7 @@ class Reader:
             self._follow(core.log.streams(core.pace.most_spaces), everything=True)
         else:
             news = core.log.listen(self._bell, seconds)
+            self._began = core.clock()
             bell = news.position
             if news.streams is None:
                 self._follow(core.log.streams(core.pace.most_spaces), everything=True)

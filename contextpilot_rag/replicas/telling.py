@@ -25,6 +25,7 @@ class Teller:
         core = self._core
         if not core.work.wait(seconds):
             return 0.0
+        began = core.clock()
         with core.lock:
             core.work.clear()
             some = core.outbox.to_send(_SPACES)
@@ -53,4 +54,4 @@ class Teller:
             if core.outbox.unsent:
                 core.work.set()
         core.well("telling")
-        return core.pace.gather_seconds
+        return core.breath(began)
