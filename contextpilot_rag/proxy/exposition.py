@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from .._version import __version__
+from ..replicas.status import ReplicaStatus
+from ..service.replica_exposition import replica_metrics
 from .counts import Counts
 
 if TYPE_CHECKING:
@@ -40,17 +42,18 @@ class Alive(Protocol):
         ...
 
 
-def text(counts: Counts, upstreams: Sequence[Alive]) -> bytes:
+def text(counts: Counts, upstreams: Sequence[Alive], replica: ReplicaStatus | None = None) -> bytes:
     """All metrics, in Prometheus' text format.
 
     Args:
         counts: of the proxy.
         upstreams: how they stand.
+        replica: how it stands to a log; None: it has none, or somebody else says so.
     """
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Collector(counts, upstreams))
+    registry.register(Collector(counts, upstreams, replica))
     ProcessCollector(registry=registry)
     return generate_latest(registry)
 
@@ -61,9 +64,11 @@ class Collector:
     Args:
         counts: of the proxy.
         upstreams: how they stand.
+        replica: how it stands to a log.
     """
 
-    def __init__(self, counts: Counts, upstreams: Sequence[Alive]) -> None:
+    def __init__(self, counts: Counts, upstreams: Sequence[Alive], replica: ReplicaStatus | None = None) -> None:
+        self._replica = replica
         self._counts = counts
         self._upstreams = upstreams
 
@@ -104,6 +109,8 @@ class Collector:
         yield alive
         yield GaugeMetricFamily(PREFIX + "streams", "Requests that are being answered.", value=counts.streams)
         yield GaugeMetricFamily(PREFIX + "uptime_seconds", "Since the start.", value=counts.clock() - counts.started)
+        if self._replica is not None:
+            yield from replica_metrics(self._replica, PREFIX)
         version = GaugeMetricFamily(PREFIX + "build_info", "Always 1.", labels=["version"])
         version.add_metric([__version__], 1)
         yield version

@@ -87,6 +87,7 @@ class ProxyLife:
             self.standing,
             parts.tenants,
             closed=parts.settings.operator_metrics,
+            replica=lambda: None if parts.pilot.replica is None else parts.pilot.replica.status,
         )
         self._garbage = Garbage() if alone else None
         if self._garbage is not None:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ..replicas.status import ReplicaStatus
 from . import exposition
 from .counts import Counts
 from .heads import Headers
@@ -84,6 +85,7 @@ class OwnRoutes:
         standing: how the upstreams stand.
         operators: who may see metrics and upstreams.
         closed: metrics and upstreams are for operators.
+        replica: how it stands to a log; None: nothing is to be said of one.
 
     Attributes:
         draining: the proxy ends, and is no more ready.
@@ -97,7 +99,9 @@ class OwnRoutes:
         operators: Operators,
         *,
         closed: bool = True,
+        replica: Callable[[], ReplicaStatus | None] = lambda: None,
     ) -> None:
+        self._replica = replica
         self._app = app
         self._counts = counts
         self._standing = standing
@@ -153,4 +157,5 @@ class OwnRoutes:
             raise NotAllowed("this takes an operator's key")
         if name == b"upstreams":
             return 200, _JSON, msgspec.json.encode({"upstreams": standing})
-        return 200, exposition.MEDIA, await asyncio.to_thread(exposition.text, self._counts, standing)
+        shown = await asyncio.to_thread(exposition.text, self._counts, standing, self._replica())
+        return 200, exposition.MEDIA, shown

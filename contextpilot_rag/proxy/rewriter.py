@@ -293,7 +293,8 @@ class Rewriter:
         off = call.wishes.off  # then blocks stand in full, as they were given: nothing but the field has them
         before = None
         if key and not off:
-            wait = _goes_on(asked) and not known.waited
+            first = min(number for number, one in joined.given.items() if one.blocks)
+            wait = _goes_on(asked, first) and not known.waited
             before = await self.decisions.before(call.tenant, key, known.engine, wait=wait)
         chosen = self._pilot.settings
         dedup = "off" if off or _continues(asked) else chosen.dedup
@@ -344,9 +345,9 @@ def _continues(asked: Asked) -> bool:
     return any(asked.body.get(name) is not None for name in ("previous_response_id", "conversation"))
 
 
-def _goes_on(asked: Asked) -> bool:
-    """Whether some of it was answered before."""
-    return any(message.role == "assistant" for message in asked.messages)
+def _goes_on(asked: Asked, number: int = 0) -> bool:
+    """Whether an answer follows a message, so that it was sent before; 0: whether there is any."""
+    return any(message.role == "assistant" for message in asked.messages[number:])
 
 
 def _options(call: Call) -> RequestOptions:
