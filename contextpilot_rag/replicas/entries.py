@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -21,12 +21,15 @@ Writer = Annotated[str, Meta(max_length=32)]
 Number = Annotated[int, Meta(ge=0, le=2**62)]
 
 
+T = TypeVar("T")
+
+
 class Rejected(Exception):
     """An entry, or a snapshot, that is not one of ours. Its only argument says why, in a word for metrics."""
 
 
-class Batch(Struct, array_like=True):
-    """Records of one writer for one space.
+class Head(Struct, array_like=True):
+    """How all begins that is written, whatever its version: as much as is read of it before it is verified.
 
     Args:
         version: of all that follows.
@@ -34,46 +37,47 @@ class Batch(Struct, array_like=True):
         tenant: of its namespace, in UTF-8.
         model: likewise.
         corpus: likewise.
+    """
+
+    version: int
+    pool: Field
+    tenant: Field
+    model: Field
+    corpus: Field
+
+
+class Batch(Head, array_like=True):
+    """Records of one writer for one space.
+
+    Args:
         writer: who wrote it.
         records: with numbers that rise with each record that this writer tells any space.
         founded: no records, but that the snapshot of this name is what all begin with.
     """
 
-    version: int
-    pool: Field
-    tenant: Field
-    model: Field
-    corpus: Field
     writer: Writer
     records: list[tuple[Number, Raw]]
     founded: Writer = ""
 
 
-class State(Struct, array_like=True):
-    """A snapshot. The first fields are those of `Batch`.
+class State(Head, array_like=True):
+    """A snapshot.
 
     Args:
-        version: of all that follows.
-        pool: of the space; see `Space`.
-        tenant: of its namespace, in UTF-8.
-        model: likewise.
-        corpus: likewise.
         founded: its name, if it is one that all began with.
         writers: the number of the last record of each that it includes, in the order of their last records.
         parts: what the sink dumped.
     """
 
-    version: int
-    pool: Field
-    tenant: Field
-    model: Field
-    corpus: Field
     founded: Writer
     writers: list[tuple[Writer, Number]]
     parts: list[bytes]
 
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises, whatever it is given."""
 _encoder = msgspec.msgpack.Encoder()
+_heads = msgspec.msgpack.Decoder(Head)
 _batches = msgspec.msgpack.Decoder(Batch)
 _states = msgspec.msgpack.Decoder(State)
 
@@ -94,16 +98,8 @@ def read_batch(names: Names, stream: str, entry: Entry) -> tuple[Space, Batch]:
     """
     if len(entry.data) > _MOST_BYTES:
         raise Rejected("size")
-    try:
-        batch = _batches.decode(entry.data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise Rejected("schema") from None
-    space = _space(names, stream, batch)
-    if not names.signed(space, entry.mac, b"entry", entry.data):
-        raise Rejected("signature")
-    if batch.version != _VERSION:
-        raise Rejected("version")
-    return space, batch
+    space = _verified(names, stream, entry.mac, entry.data, b"entry")
+    return space, _decoded(_batches, entry.data)
 
 
 def write_state(
@@ -125,16 +121,8 @@ def read_state(names: Names, stream: str, snapshot: Snapshot) -> tuple[Space, St
     Raises:
         Rejected: it is not one of ours.
     """
-    try:
-        state = _states.decode(snapshot.data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise Rejected("schema") from None
-    space = _space(names, stream, state)
-    if not names.signed(space, snapshot.mac, b"snapshot", snapshot.position.encode(), snapshot.data):
-        raise Rejected("signature")
-    if state.version != _VERSION:
-        raise Rejected("version")
-    return space, state
+    space = _verified(names, stream, snapshot.mac, snapshot.data, b"snapshot", snapshot.position.encode())
+    return space, _decoded(_states, snapshot.data)
 
 
 def _fields(space: Space) -> tuple[bytes, bytes, bytes, bytes]:
@@ -142,16 +130,26 @@ def _fields(space: Space) -> tuple[bytes, bytes, bytes, bytes]:
     return _bytes(space.pool), _bytes(named.tenant), _bytes(named.model), _bytes(named.corpus)
 
 
-def _space(names: Names, stream: str, said: Batch | State) -> Space:
-    """The space that an entry claims to be of, if that is what stands in this stream."""
+def _verified(names: Names, stream: str, mac: bytes, data: bytes, *kind: bytes) -> Space:
+    """The space that this is of, if one of us wrote it for this stream, in a version that is understood."""
+    head = _decoded(_heads, data)
     try:
-        pool, *fields = (_text(field) for field in (said.pool, said.tenant, said.model, said.corpus))
+        pool, *fields = (_text(field) for field in (head.pool, head.tenant, head.model, head.corpus))
     except UnicodeDecodeError:
         raise Rejected("schema") from None
     space = Space(pool, Namespace(*fields))
-    if names.stream(space) != stream:
-        raise Rejected("signature")  # as for all that was signed with another secret
+    if not names.named(space, stream) or not names.signed(space, mac, *kind, data):
+        raise Rejected("signature")  # as all that was signed with another secret
+    if head.version != _VERSION:
+        raise Rejected("version")
     return space
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
+    try:
+        return decoder.decode(data)
+    except UNREADABLE:
+        raise Rejected("schema") from None
 
 
 def _bytes(text: str) -> bytes:

@@ -15,6 +15,7 @@ from ..forking import after_fork
 from ..index.fed import FedIndex
 from ..index.records import IndexRecord, checked
 from ..index.state import StatePart
+from .entries import UNREADABLE
 from .sink import Arrived
 from .space import Space
 
@@ -84,7 +85,7 @@ class Pools(Generic[FedT]):
                 began = time.perf_counter()
             try:
                 record = checked(_records.decode(arrived.data))
-            except (msgspec.DecodeError, StateError):  # a later version's, or somebody's who means harm
+            except (*UNREADABLE, StateError):  # a later version's, or somebody's who means harm
                 refused += 1
             else:
                 index.apply(space.namespace, arrived.name, record, own=arrived.own)
@@ -126,5 +127,5 @@ def _decoded(parts: Iterable[bytes]) -> Iterator[StatePart]:
     for part in parts:
         try:
             yield _parts.decode(part)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise StateError(f"a part of a snapshot cannot be read: {error}") from error

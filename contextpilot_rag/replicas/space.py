@@ -11,6 +11,7 @@ from ..identity import secret_salt
 from ..types import Namespace
 
 _MAC_BYTES = 16
+_MOST_KNOWN = 65_536  # streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,16 @@ class Names:
         self.prefix = prefix
         self._secret = secret
         self._key = lru_cache(4_096)(self._make_key)
-        self._stream = lru_cache(65_536)(self._make_stream)
+        self._stream = lru_cache(_MOST_KNOWN)(self._make_stream)
+        self._known: dict[str, Space] = {}  # by stream
 
     def stream(self, space: Space) -> str:
         """The name of a space's log: 32 hexadecimal digits, from which nothing can be told of the space."""
         return self._stream(space)
+
+    def named(self, space: Space, stream: str) -> bool:
+        """Whether a stream is a space's. Nothing is remembered of those that are made up."""
+        return self._known.get(stream) == space or self._found(space, stream)
 
     def key(self, space: Space) -> bytes:
         """What a tenant's entries in one pool are signed with."""
@@ -60,14 +66,26 @@ class Names:
         """Whether a signature is right."""
         return hmac.compare_digest(self.mac(space, *parts), mac)
 
+    def _found(self, space: Space, stream: str) -> bool:
+        tenant = self._make_key(space.pool, space.namespace.tenant)
+        found = _stream(tenant, space.namespace) == stream
+        if found:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[stream] = space
+        return found
+
     def _make_key(self, pool: str, tenant: str) -> bytes:
         return hashlib.sha256(secret_salt(b"replica log v1", (pool, tenant), self._secret).encode()).digest()
 
     def _make_stream(self, space: Space) -> str:
-        named = space.namespace
-        fields = (_bytes(named.tenant), _bytes(named.model), _bytes(named.corpus))
-        whole = b"".join([len(field).to_bytes(4, "big") + field for field in fields])
-        return hmac.digest(self.key(space), b"stream" + whole, "sha256").hex()[:32]
+        return _stream(self.key(space), space.namespace)
+
+
+def _stream(key: bytes, named: Namespace) -> str:
+    fields = (_bytes(named.tenant), _bytes(named.model), _bytes(named.corpus))
+    whole = b"".join([len(field).to_bytes(4, "big") + field for field in fields])
+    return hmac.digest(key, b"stream" + whole, "sha256").hex()[:32]
 
 
 def _bytes(text: str) -> bytes:

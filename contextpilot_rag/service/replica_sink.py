@@ -13,6 +13,7 @@ import msgspec
 
 from ..errors import StateError
 from ..index.state import StatePart
+from ..replicas.entries import UNREADABLE
 from ..replicas.in_loop import InLoop
 from ..replicas.sink import Arrived
 from ..replicas.space import Space
@@ -87,7 +88,7 @@ class ServiceSink:
         for arrived in records:
             try:
                 taken.append((arrived, sound(_records.decode(arrived.data))))
-            except (msgspec.DecodeError, UnicodeDecodeError, StateError):  # a later version's, or meant to do harm
+            except (*UNREADABLE, StateError):  # a later version's, or meant to do harm
                 continue
         self._done(self._apply(space, taken), None)
         return len(records) - len(taken)
@@ -120,7 +121,7 @@ class ServiceSink:
         for raw in parts:
             try:
                 part = _parts.decode(raw)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except UNREADABLE as error:
                 raise StateError(f"a part of a snapshot cannot be read: {error}") from error
             if isinstance(part, LogPart):
                 talks += map(saved.conversation, part.ledgers)

@@ -170,6 +170,31 @@ def test_another_version_is_rejected_and_said_to_be_one():
         read_state(NAMES, STREAM, Snapshot("1-0", NAMES.mac(SPACE, b"snapshot", b"1-0", data), data))
 
 
+def test_a_later_version_may_say_anything_after_how_all_begins():
+    head = [2, *msgspec.msgpack.decode(WRITTEN.data)[1:5]]
+    data = msgspec.msgpack.encode([*head, {"another": "schema"}])
+    with pytest.raises(Rejected, match="version"):
+        read_batch(NAMES, STREAM, Entry("1-0", NAMES.mac(SPACE, b"entry", data), data))
+    with pytest.raises(Rejected, match="version"):
+        read_state(NAMES, STREAM, Snapshot("1-0", NAMES.mac(SPACE, b"snapshot", b"1-0", data), data))
+
+
+DEEP = b"\x91" * 100_000
+
+
+@pytest.mark.parametrize(
+    "end", [b"\xa1w\x91\x92\x01" + DEEP, b"\xa1w\x90\xa0" + DEEP, b"\xa1w\xdd\xff\xff\xff\xff", DEEP]
+)
+def test_what_is_nested_deeply_or_tells_of_more_than_there_is_is_rejected_signed_or_not(end):
+    data = b"\x99" + msgspec.msgpack.encode(msgspec.msgpack.decode(WRITTEN.data)[:5])[1:] + end
+    for mac in (b"", NAMES.mac(SPACE, b"entry", data)):
+        with pytest.raises(Rejected):
+            read_batch(NAMES, STREAM, Entry("1-0", mac, data))
+    for mac in (b"", NAMES.mac(SPACE, b"snapshot", b"1-0", data)):
+        with pytest.raises(Rejected):
+            read_state(NAMES, STREAM, Snapshot("1-0", mac, data))
+
+
 def test_fields_that_a_later_version_adds_are_no_harm():
     data = msgspec.msgpack.encode([*msgspec.msgpack.decode(WRITTEN.data), "later"])
     read, batch = read_batch(NAMES, STREAM, Entry("1-0", NAMES.mac(SPACE, b"entry", data), data))
