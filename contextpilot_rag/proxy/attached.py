@@ -3,6 +3,8 @@
 They belong to messages, each known by all that stands before it, as the client sends it. A history that is sent again
 gets its blocks back, and so becomes the bytes that it was. Where they are remembered no longer it goes as the client
 sends it, and nothing points at them: what is left out follows from the messages and blocks of one request alone.
+
+They are texts, so they stay in this process: proxies that share a log do not tell each other of them.
 """
 
 from __future__ import annotations

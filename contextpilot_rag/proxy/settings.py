@@ -52,8 +52,9 @@ class ProxySettings:
             "key": whoever has a key of the same tenant in the file of ``keys``, as always where there is one; "header":
             as ``tenant_header`` says, which something in front has to set; "nobody": all are one.
         tenant_header: see ``tenant_by``.
-        salt_secret: what tenants and their cache salts are derived with. Empty: one is made for this process, so that
-            after a restart the engine's cache begins anew for all tenants, and replicas share nothing in it.
+        salt_secret: what tenants and their cache salts are derived with, and what proxies that share a log sign with:
+            the same for all. Empty: one is made for this process, so that after a restart the engine's cache begins
+            anew for all tenants, and replicas share nothing in it.
         client_salt: a ``cache_salt`` that a client of a tenant sends itself: "refuse" (400), "keep" or "replace".
         rate: requests a second of each tenant that has no rate of its own in the file of keys; 0: no limit.
         burst: requests of a tenant at once, before the rate counts.
@@ -67,7 +68,8 @@ class ProxySettings:
         cache_hints: ``cache_control`` and ``prompt_cache_key`` for clouds: "auto" or "off".
         window: requests that wait for a better order of sending; 0: none waits.
         window_seconds: that one waits at most.
-        max_memory: decisions that are remembered, so that what was sent stays as it was.
+        max_memory: decisions that are remembered, so that what was sent stays as it was; with those that other proxies
+            told.
         memory_seconds: a decision, or a named conversation's blocks, that were not used for so long go.
         max_inspected: bytes; larger bodies are forwarded as they come, and not looked into.
         max_body: bytes; larger bodies are refused. None: none are.
