@@ -59,7 +59,10 @@ class DecisionSink:
     def follows(self, space: Space) -> bool:
         """Whether a space is that of a tenant's decisions."""
         tenant, tenants = space.namespace.tenant, self._tenants()
-        return space == space_of(tenant) and (tenants is None or tenant in tenants)
+        follows = space == space_of(tenant) and (tenants is None or tenant in tenants)
+        if not follows:
+            self._barred.pop(space, None)  # nobody reads it, so none of its records comes back
+        return follows
 
     def apply(self, space: Space, records: Sequence[Arrived]) -> int:
         """Take in the next records of a space's log; how many could not be true."""

@@ -127,6 +127,17 @@ async def test_what_comes_before_an_own_record_that_forgets_is_not_taken_in():
     assert memory.get(KEY, "t") == ONE
 
 
+async def test_a_tenant_that_was_gone_and_is_back_is_heard():
+    tenants = {"t"}
+    memory, sink = opened(tenants)
+    sink.bar(SPACE, "w-9")
+    tenants.clear()
+    assert not sink.follows(SPACE)
+    tenants.add("t")
+    await apart(sink.apply, SPACE, told(record(KEY, ONE)))
+    assert memory.get(KEY, "t") == ONE
+
+
 async def test_what_was_taken_in_without_the_log_stays_until_the_log_has_it():
     memory, sink = opened()
     memory.put(KEY, ONE, "t")
