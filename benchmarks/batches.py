@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="contexts (default: %(default)s)")
     parser.add_argument("--keep", type=Path, help="a folder for what was measured; what is there is not done again")
     options = parser.parse_args()
+    sys.argv = ["FOLDER" if argument == str(options.keep) else argument for argument in sys.argv]  # what is reported
     with tempfile.TemporaryDirectory() as nowhere:
         keep: Path = options.keep or Path(nowhere)
         keep.mkdir(parents=True, exist_ok=True)
@@ -98,7 +99,8 @@ def measured(keep: Path, name: str, *arguments: str) -> dict[str, Any]:
         environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
         command = [sys.executable, str(RUN), *arguments, "--object-store", str(OBJECT_STORE)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
-        path.write_text(done.stdout.strip().splitlines()[-1])
+        # Ray may say something, too, if a worker died.
+        path.write_text(next(line for line in done.stdout.splitlines() if line.startswith("{")))
     found: dict[str, Any] = json.loads(path.read_text())
     return found
 
