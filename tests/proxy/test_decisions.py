@@ -133,6 +133,24 @@ async def test_an_engine_that_others_know_and_this_one_does_not_is_none():
     assert (await other.rewrite(hello)).engine is None
 
 
+async def test_of_two_that_decide_at_once_the_first_in_the_log_stays_for_both_and_no_block_is_lost():
+    nodes, (one, other) = await two()
+    for rewriter, names in ((one, "dcba"), (other, "badc")):
+        await rewriter.rewrite(said(names))
+    sent = [(await rewriter.rewrite(said("abcd"))).body for rewriter in (one, other)]
+    assert sent[0] != sent[1]
+    for node in reversed(nodes):  # the second is first in the log
+        node.flush(**EVERYTHING)
+    for node in nodes:
+        await node.read(100, doubled=True)
+    turns = [(await rewriter.rewrite(said("abcd", "Yes.", "And then?"))).body for rewriter in (one, other)]
+    assert turns[0] == turns[1]
+    first = [json.loads(body)["messages"][0] for body in (turns[0], sent[1])]
+    assert first[0] == first[1]
+    assert all(text in first[0]["content"] for text in TEXTS.values())
+    assert len(first[0]["content"]) == len(json.loads(sent[0])["messages"][0]["content"])
+
+
 async def test_keys_in_the_log_cannot_be_found_by_trying():
     """Whoever does not have the secret cannot tell which conversation a key is of."""
     _, (one, _) = await two()

@@ -18,7 +18,7 @@ from contextpilot_rag.testing import FakeEngine
 from tests.replicas.conftest import log_server as log_server  # noqa: PLC0414
 from tests.service.harness import SECONDS
 
-from .running import living
+from .running import living, process
 
 SECRET = "a secret of all proxies"
 TEXTS = {name: f"{name} " + f"what stands in {name}. " * 40 for name in "abcdefgh"}
@@ -208,6 +208,32 @@ def test_with_the_log_away_each_goes_on_and_waits_for_nothing(make, log_server):
         agree(one, other)
         assert late.turn(other)[0] == "as when it was first sent"
         assert parts_of(other).pilot.failures == parts_of(one).pilot.failures == 0
+
+
+COMMANDS = [
+    ("proxy", "/contextpilot/metrics", "CONTEXTPILOT_INDEX", "CONTEXTPILOT_PROXY_SALT_SECRET"),
+    ("serve", "/metrics", "CONTEXTPILOT_SERVE_REPLICATE", "CONTEXTPILOT_SERVE_SALT_SECRET"),
+]
+
+
+@pytest.mark.parametrize(("command", "metrics", "address", "secret"), COMMANDS)
+def test_a_conversation_outlives_the_process_that_began_it(command, metrics, address, secret, log_server):
+    def all_told():
+        lines = one.ask("GET", metrics).body.splitlines()
+        return any(line.endswith(b"replica_pending_records 0.0") for line in lines)
+
+    with FakeEngine() as engine:
+        arguments = (command, "--port", "0", "--upstream", engine.base_url)
+        environment = {address: log_server.url, secret: SECRET}
+        with process(*arguments, **environment) as one, process(*arguments, **environment) as other:
+            Talk("dcba", "First?", engine).turn(one)
+            talk = Talk("abcd", "Second?", engine)
+            talk.turn(one)
+            until(all_told)
+            one.popen.kill()
+            for _ in range(2):
+                assert talk.turn(other)[0] == "as when it was first sent"
+            assert talk.order() == "dcba"
 
 
 def test_the_log_has_no_text_and_no_key(log_server):
