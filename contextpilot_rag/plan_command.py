@@ -49,7 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ray", metavar="ADDRESS", help="plan on a Ray cluster, a trace of any length: local, auto or HOST:PORT"
     )
-    parser.add_argument("--shards", type=int, metavar="N", help="with --ray: how many engines; a schedule for each")
+    parser.add_argument(
+        "--shards", type=int, metavar="N", help="with --ray: how many engines; a schedule for each (default: 1)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 

@@ -189,8 +189,8 @@ def test_the_command_writes_a_schedule_for_each_engine(ray, trace, tmp_path, cap
     assert [shard["requests"] for shard in said["shards"]] == [len(written[name]) for name in sorted(written)]
     found = {row["qid"]: set(row["context_ids"]) for rows in written.values() for row in rows}
     assert found == {row["qid"]: set(row["context_ids"]) for row in ROWS}
-    _, text, _ = command(capsys, trace, "--ray", "local", "--out", out)
-    for part in ("for 1 engine\n", "no --tokens", f"written to {out}"):
+    _, text, _ = command(capsys, trace, "--ray", "local", "--out", tmp_path / "one")
+    for part in ("for 1 engine\n", "no --tokens", f"written to {tmp_path / 'one'}"):
         assert part in text
 
 
