@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+REJECTIONS = ("record", "schema", "signature", "size", "state", "version")
+"""Why something that the log brought is left out."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..replicas.status import ReplicaStatus
+from ..replicas.status import REJECTIONS, ReplicaStatus
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -44,8 +44,9 @@ def replica_metrics(status: ReplicaStatus, prefix: str) -> Iterator[Metric]:
     yield behind
     for name, help_ in _COUNTS:
         yield CounterMetricFamily(f"{prefix}replica_{name}", help_, value=getattr(status, name))
+    rejected = {**dict.fromkeys(REJECTIONS, 0), **status.rejected}  # 0, too: an increase is seen from a value on
     for name, help_, counts in (
-        ("rejected", "Entries and records that were left out, as they could not be believed.", status.rejected),
+        ("rejected", "Entries and records that were left out, as they could not be believed.", rejected),
         ("reloads", "Times that a namespace was read anew, by why.", status.reloads),
     ):
         family = CounterMetricFamily(f"{prefix}replica_{name}", help_, labels=["reason"])

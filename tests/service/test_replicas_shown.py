@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
+from pathlib import Path
 
 import pytest
 
+from contextpilot_rag import replicas
+from contextpilot_rag.replicas.status import REJECTIONS
 from contextpilot_rag.service.life import assemble
 from contextpilot_rag.service.settings import ServiceSettings
 from tests.replicas.memory_log import MemoryLog
@@ -47,6 +51,15 @@ def test_metrics_say_what_was_told_and_taken_in(log):
             assert samples["replica_appended_total", ()] >= 2  # what was not taken for certain is told again
             assert samples["replica_pending_records", ()] == samples["replica_outages_total", ()] == 0
             assert samples["replica_behind_seconds", ()] >= 0
+
+
+def test_all_reasons_to_reject_are_there_before_anything_was_rejected_so_that_an_alert_sees_the_first(log):
+    sources = "".join(path.read_text(encoding="utf-8") for path in Path(replicas.__file__).parent.glob("*.py"))
+    given = set(re.findall(r"Rejected\(\"(\w+)\"\)|rejected\[\"(\w+)\"\]", sources))
+    assert {"".join(reason) for reason in given} == set(REJECTIONS)
+    with replica(log) as service:
+        found = {labels: value for (name, labels), value in shown(service).items() if name == "replica_rejected_total"}
+    assert found == {(("reason", reason),): 0 for reason in REJECTIONS}
 
 
 def test_one_that_is_alone_says_so_everywhere_and_is_ready_all_the_same(log):
