@@ -17,6 +17,7 @@ _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0"
 _CERT_REQS = ("required", "none")
 _OURS = ("prefix", "cluster")
 _TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
+_ESCAPES = "write / : @ # ? in a password as %2F %3A %40 %23 %3F"
 _MOST_DB = 2**31 - 1
 
 
@@ -89,8 +90,9 @@ def parse_address(url: str) -> LogAddress:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
-        hint = "write / : @ # ? in a password as %2F %3A %40 %23 %3F"
-        raise SettingsError(f"the log's address is no URL; {hint}") from None
+        raise SettingsError(f"the log's address is no URL; {_ESCAPES}") from None
+    if "@" in parts.path:  # what looks like a host is the beginning of a password
+        raise SettingsError(f"the log's address is no URL; {_ESCAPES}")
     if parts.scheme not in SCHEMES or not host:
         known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
         raise SettingsError(f"the log's address must be redis://[USER:PASSWORD@]HOST[:PORT][/DB] ({known})")

@@ -51,6 +51,7 @@ def test_an_address_is_read(url, address):
         (f"redis://:{SECRET}@", "must be redis://"),
         ("redis://h:99999", "no URL"),
         (f"redis://u:{SECRET}/x@h", "no URL; write / : @ # \\? in a password as %2F"),
+        (f"redis://u:x@{SECRET}/x@h:1", "no URL; write / : @ # \\? in a password as %2F"),
         (f"redis://[::1:{SECRET}@h", "no URL"),
         (f"redis://u:{SECRET}#x@h", "no URL"),
         ("redis://u:1234#x@h", "fragment"),
