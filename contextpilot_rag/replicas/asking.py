@@ -6,4 +6,4 @@ Command = tuple[str | bytes | float, ...]
 Ask = tuple[str, Command]
 """A command, and the key that says where in a cluster it belongs."""
 WRONG_KIND = object()
-"""The answer to a command that met a key of another kind."""
+"""The answer to a command that met a key of another kind, or a stream that takes no more."""

@@ -19,6 +19,7 @@ from .wire import IS_CLUSTER, reason
 
 OLDEST = (6, 2)
 """Of Redis; all Valkeys are younger."""
+_EXHAUSTED = "exhausted the last possible ID"  # of a stream: nothing can be appended to it any more
 
 
 class Server:
@@ -72,7 +73,8 @@ class Server:
             raise self._unavailable(error) from None
         for number, answer in enumerate(answers):
             if isinstance(answer, RedisError):
-                if not str(answer).startswith("WRONGTYPE"):
+                words = str(answer)
+                if not words.startswith("WRONGTYPE") and _EXHAUSTED not in words:
                     raise self._unavailable(answer) from None
                 answers[number] = WRONG_KIND
         return answers

@@ -1,6 +1,7 @@
 """Scripts: what the server does in one step, with a stream's log and its snapshot, which one hash tag keeps together.
 
-A key of another kind stands where somebody else has put it: it is dropped, as all that is there may be lost.
+A key of another kind stands where somebody else has put it: it is dropped, as all that is there may be lost; and so is
+a stream whose last position somebody has used.
 """
 
 from __future__ import annotations
@@ -46,7 +47,14 @@ FOUND = (
     + """
 if standing() then return 0 end
 drop_unless(log, 'stream')
-redis.call('XADD', log, 'MAXLEN', '~', ARGV[7], '*', 'm', ARGV[5], 'd', ARGV[6])
+local function add(call)
+  return call('XADD', log, 'MAXLEN', '~', ARGV[7], '*', 'm', ARGV[5], 'd', ARGV[6])
+end
+local added = add(redis.pcall)
+if type(added) == 'table' and added.err then  -- its positions are used up, perhaps
+  redis.call('DEL', log)
+  add(redis.call)
+end
 put(ARGV[1], ARGV[2], ARGV[3], ARGV[4])
 return 1
 """
@@ -78,7 +86,12 @@ STANDING = _COMMON + "return (standing())"
 
 MEND = """
 local is = redis.call('TYPE', KEYS[1]).ok
-if is == ARGV[1] or is == 'none' then return 0 end
+if is == 'none' then return 0 end
+if is == ARGV[1] then
+  if is ~= 'stream' then return 0 end
+  local added = redis.pcall('XADD', KEYS[1], 'NOMKSTREAM', '*', 'x', '')
+  if not (type(added) == 'table' and added.err) then return 0 end
+end
 return redis.call('DEL', KEYS[1])
 """
-"""Drop a key that is not of the kind that it should be."""
+"""Drop a key that is not of the kind that it should be, or a stream whose last position somebody has used."""

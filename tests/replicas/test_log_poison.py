@@ -168,6 +168,28 @@ def test_positions_are_compared_as_numbers(log, foreign):
     assert [entry.position for entry in all_of(log, A)[A]] == [previous]
 
 
+LAST = "18446744073709551615-18446744073709551615"
+
+
+def test_a_stream_whose_last_position_somebody_has_used_is_begun_anew_and_stops_no_other(log, foreign):
+    filled(log, A, b"1")
+    foreign.xadd(log_key(A), {"x": "y"}, id=LAST)
+    log.append([written(A, b"2"), written(B, b"b")])
+    assert (texts(log, A), texts(log, B)) == ([b"2"], [b"b"])
+    foreign.xadd(log_key(C), {"x": "y"}, id=LAST)
+    assert log.found(C, Snapshot(START, b"mac", b"data"), FIRST)
+    assert texts(log, C) == [b"first"]
+
+
+def test_a_bell_whose_last_position_somebody_has_used_is_rung_again(log, foreign):
+    filled(log, A, b"1")
+    foreign.xadd(RUNG, {"s": A}, id=LAST)
+    position = log.now()
+    log.append([written(B, b"2")])
+    assert log.listen(position, 10).streams is None
+    assert texts(log, B) == [b"2"]
+
+
 def test_all_that_is_there_goes_away_once_nobody_uses_it(log_server, foreign):
     log = open_log(log_server.url, timeout=10.0, keep_seconds=1000)
     log.found(A, Snapshot(START, b"", b""), FIRST)
