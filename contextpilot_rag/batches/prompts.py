@@ -15,6 +15,7 @@ from ..prompt.prompt import AlignedPrompt
 from ..types import Rule, short
 
 PIECE = 2_048  # requests of a plan that is sent at a time
+_PLANNED = ("position", "source", "order", "cached_blocks")
 
 
 def planned_prompts(
@@ -37,10 +38,16 @@ def planned_prompts(
         piece: requests of a plan.
 
     Raises:
-        InputError: a row without an order of that many blocks, or something that `ContextPilot.align` refuses.
+        InputError: a row that is not of a shard, or without an order of that many blocks, or something that
+            `ContextPilot.align` refuses.
     """
     left = iter(rows)
     while some := list(islice(left, piece)):
+        for row in some:
+            for name in _PLANNED:
+                if name not in row:
+                    what = "rows are a shard's; the lines of a written schedule have less"
+                    raise InputError(f"request {short(row.get(key))} has no {name}: {what}")
         begin = int(some[0]["position"])
         prompts = [_prompt(row, pilot, blocks(row), question(row), key) for row in some]
         sources = [max(-1, int(row["source"]) - begin) for row in some]

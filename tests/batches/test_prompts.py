@@ -70,3 +70,12 @@ def test_too_few_blocks_are_refused():
     rows = planned([{"qid": "q", "context_ids": ["x", "y"]}], 1, lengths=None).shards[0]
     with pytest.raises(InputError, match=r"'q'.* has 1 blocks"):
         list(planned_prompts(rows, ContextPilot(), lambda row: ["one"]))
+
+
+@pytest.mark.parametrize("column", ["position", "source", "order", "cached_blocks"])
+def test_rows_that_are_not_of_a_shard_are_refused_before_any_of_them_is_sent(column):
+    shard = planned([{"qid": "q", "context_ids": ["x", "y"]}, {"qid": "r", "context_ids": ["x"]}], 1, lengths=None)
+    first, second = shard.shards[0]
+    rows = [first, {name: value for name, value in second.items() if name != column}]
+    with pytest.raises(InputError, match=rf"request '{second['qid']}' has no {column}: rows are"):
+        next(planned_prompts(rows, ContextPilot(), lambda row: row["context_ids"]))
