@@ -116,7 +116,8 @@ class Shelf:
         """
         job = self._jobs.get(name)
         if job is None or job.tenant is not tenant or job.accepted is None:
-            raise NotFound("no plan of this name; one that has ended is kept for a while only")
+            where = "; only the replica that took it has it" if self._settings.replicate else ""
+            raise NotFound(f"no plan of this name; one that has ended is kept for a while only{where}")
         return job
 
     def new(self, tenant: Tenant) -> Job:

@@ -150,3 +150,11 @@ async def test_jobs_are_their_tenants_alone():
     with pytest.raises(NotFound):
         kept.shelf.find(kept.acme, "x")
     assert kept.shelf.of(kept.other) == []
+
+
+async def test_among_replicas_it_is_said_that_only_one_of_them_has_a_plan():
+    kept = Kept(replicate="redis://log.example")
+    with pytest.raises(NotFound, match="only the replica that took it has it"):
+        kept.shelf.find(kept.acme, "another-s")
+    with pytest.raises(NotFound, match="for a while only$"):
+        Kept().shelf.find(kept.acme, "nobody-s")
