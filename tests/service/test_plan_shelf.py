@@ -156,5 +156,5 @@ async def test_among_replicas_it_is_said_that_only_one_of_them_has_a_plan():
     kept = Kept(replicate="redis://log.example")
     with pytest.raises(NotFound, match="only the replica that took it has it"):
         kept.shelf.find(kept.acme, "another-s")
-    with pytest.raises(NotFound, match="for a while only$"):
+    with pytest.raises(NotFound, match=r"for a while only$"):
         Kept().shelf.find(kept.acme, "nobody-s")
