@@ -11,14 +11,17 @@ from redis.exceptions import RedisError, ResponseError
 
 from ..errors import LogUnavailable
 from ..forking import after_fork
-from ..remote.asks import Deadline, Late
+from ..remote.asks import Late
 from .address import LogAddress
 from .asking import WRONG_KIND, Ask
+from .budget import Budget, TooMuch
+from .log import LogTooLarge
 from .nodes import ClusterNodes, Node, Nodes
 from .wire import IS_CLUSTER, reason
 
 OLDEST = (6, 2)
 """Of Redis; all Valkeys are younger."""
+_FAILURES = (RedisError, OSError, ValueError, Late, TooMuch)
 _EXHAUSTED = "exhausted the last possible ID"  # of a stream: nothing can be appended to it any more
 
 
@@ -45,7 +48,7 @@ class Server:
         known = self._known
         return 0 if known is None else known.opened
 
-    def spread(self, deadline: Deadline) -> bool:
+    def spread(self, deadline: Budget) -> bool:
         """Whether it is a cluster.
 
         Raises:
@@ -53,10 +56,10 @@ class Server:
         """
         try:
             return isinstance(self._nodes(deadline), ClusterNodes)
-        except (RedisError, OSError, ValueError, Late) as error:
+        except _FAILURES as error:
             raise self._unavailable(error) from None
 
-    def ask(self, asks: Sequence[Ask], deadline: Deadline, *, whole: bool = False) -> list[Any]:
+    def ask(self, asks: Sequence[Ask], deadline: Budget, *, whole: bool = False) -> list[Any]:
         """Answers to commands, in their order, or `WRONG_KIND` in place of one.
 
         Args:
@@ -69,7 +72,7 @@ class Server:
         """
         try:
             answers = self._nodes(deadline).ask(asks, deadline, whole=whole)
-        except (RedisError, OSError, ValueError, Late) as error:
+        except _FAILURES as error:
             raise self._unavailable(error) from None
         for number, answer in enumerate(answers):
             if isinstance(answer, RedisError):
@@ -88,7 +91,7 @@ class Server:
             if nodes is not None:
                 nodes.close()
 
-    def _nodes(self, deadline: Deadline) -> Nodes:
+    def _nodes(self, deadline: Budget) -> Nodes:
         known = self._known
         if self._closed:
             raise LogUnavailable("the log was closed here")
@@ -104,7 +107,7 @@ class Server:
                     self._known = self._seed
             return self._known
 
-    def _mode(self, deadline: Deadline) -> str:
+    def _mode(self, deadline: Budget) -> str:
         """Ask the server who it is.
 
         Raises:
@@ -130,6 +133,8 @@ class Server:
     def _unavailable(self, error: BaseException) -> LogUnavailable:
         if self._closed:
             return LogUnavailable("the log was closed here")
+        if isinstance(error, TooMuch):
+            return LogTooLarge("the log's server says too much at a time")
         words = "does not answer in time" if isinstance(error, Late) else reason(error)
         if words == IS_CLUSTER:  # it has become one, and is asked anew
             with self._lock:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
-from .log import Log
+from .log import FEW, Entry, Log, LogTooLarge
 from .outbox import Outbox, Waiting
 from .pace import Pace
 from .sink import Sink
@@ -21,6 +21,8 @@ from .status import ReplicaStatus
 from .stream import Stream, rank
 
 logger = logging.getLogger("contextpilot_rag")
+
+MOST = 256  # entries that are read of a stream in one go
 
 
 class Core:
@@ -46,6 +48,7 @@ class Core:
         self.streams: dict[Space, Stream] = {}
         self.by_name: dict[str, Stream] = {}
         self.unread: dict[Stream, None] = {}  # to be read anew, or for the first time
+        self._most = MOST  # that are asked for next, where they may be large
         self.active: dict[str, Stream] = {}  # read since their snapshot; for the thread that reads alone
         self.renew()
 
@@ -64,6 +67,29 @@ class Core:
         for stream in self.streams.values():
             stream.lose("fork")
         self.unread = dict.fromkeys(self.streams.values())
+
+    def page(self, name: str, position: str, *, anchor: bool) -> tuple[list[Entry], bool]:
+        """Entries of a stream from a position on, oldest first, and whether there may be more.
+
+        Args:
+            name: of the stream.
+            position: of the last one that was read.
+            anchor: that one, too.
+
+        Raises:
+            LogUnavailable: they cannot be read.
+        """
+        while True:
+            most = self._most
+            try:
+                entries = self.log.read({name: (position, anchor)}, most).get(name, [])
+            except LogTooLarge:
+                if most <= FEW:
+                    raise
+                self._most = FEW if most == MOST else max(FEW, most // 4)
+            else:
+                self._most = min(MOST, most * 2)
+                return entries, len(entries) >= most
 
     def told(self, space: Space, record: Struct) -> str:
         """Put a record into the outbox; its name."""

@@ -19,7 +19,6 @@ from .stream import Gap, Stream, rank
 
 logger = logging.getLogger("contextpilot_rag")
 
-_MOST = 256  # entries that are read in one go
 _PAGES = 20  # that are looked through for an entry that is sound
 _ATTEMPTS = 3
 _SLACK_SECONDS = 2.0  # others may lag so far behind, and need not read all anew for it
@@ -106,13 +105,13 @@ class Keeper:
                 with core.lock:
                     core.rejected[str(error)] += 1
         start = START if state is None or snapshot is None else snapshot.position
-        entries = core.log.read({name: (start, True)}, _MOST).get(name, [])
+        entries, more = core.page(name, start, anchor=True)
         if not last and not (entries and entries[0].position == start):
             standing = core.log.standing(name)
             if standing != (None if snapshot is None else snapshot.position):
                 raise Gap("moved")  # entries went into another snapshot meanwhile
         if stream is None:
-            space = space or self._space(name, entries)
+            space = space or self._space(name, entries, more=more)
             if not core.sink.follows(space):
                 return None
             with core.lock:
@@ -128,7 +127,7 @@ class Keeper:
         if state is not None:
             stream.standing = start
         stream.unusable = bad
-        self._read_on(stream, entries, first=True, torn=last)
+        self._read_on(stream, entries, more=more, first=True, torn=last)
         whole = anchored or (start == START and (state is not None or (bad is None and not self.asks)))
         if stream.torn or (stream.entries and not whole):
             self._mender.miss(stream, None if snapshot is None else snapshot.position)
@@ -137,7 +136,7 @@ class Keeper:
                 core.reloads[why] += 1
         return stream
 
-    def _space(self, name: str, entries: Sequence[Entry]) -> Space:
+    def _space(self, name: str, entries: Sequence[Entry], *, more: bool) -> Space:
         """What a stream is of, as its first sound entry says."""
         core = self._core
         for _ in range(_PAGES):
@@ -147,9 +146,9 @@ class Keeper:
                 except Rejected as error:
                     with core.lock:
                         core.rejected[str(error)] += 1
-            if len(entries) < _MOST:
+            if not more:
                 break
-            entries = core.log.read({name: (entries[-1].position, False)}, _MOST).get(name, [])
+            entries, more = core.page(name, entries[-1].position, anchor=False)
         raise Unclear
 
     def _replace(self, stream: Stream, state: State | None) -> None:
@@ -171,7 +170,9 @@ class Keeper:
         if gone:
             core.sink.included(stream.space, [f"{core.writer}-{waiting.number}" for waiting in gone])
 
-    def _read_on(self, stream: Stream, entries: Sequence[Entry], *, first: bool, torn: bool = False) -> None:
+    def _read_on(
+        self, stream: Stream, entries: Sequence[Entry], *, more: bool, first: bool, torn: bool = False
+    ) -> None:
         """Take in all entries from here on, and tell again what is not among them."""
         core = self._core
         while True:
@@ -181,9 +182,9 @@ class Keeper:
                 core.rejected.update(rejected)
             stream.loaded, stream.stray, stream.settled = True, False, 0
             self._feed(stream, new)
-            if len(entries) < _MOST or not stream.loaded:
+            if not more or not stream.loaded:
                 break
-            entries = core.log.read({stream.name: (stream.position, True)}, _MOST).get(stream.name, [])
+            entries, more = core.page(stream.name, stream.position, anchor=True)
         if stream.due or stream.entries:
             core.active[stream.name] = stream
         with core.lock:
@@ -212,8 +213,8 @@ class Keeper:
         with core.lock:
             core.counts["founded"] += 1
         self._included(stream, writers.get(core.writer, 0))
-        entries = core.log.read({stream.name: (START, True)}, _MOST).get(stream.name, [])
-        self._read_on(stream, entries, first=True)
+        entries, more = core.page(stream.name, START, anchor=True)
+        self._read_on(stream, entries, more=more, first=True)
         return stream
 
     def compact(self) -> None:

@@ -13,10 +13,17 @@ from typing import Protocol
 
 from ..errors import LogUnavailable
 
-__all__ = ["START", "Entry", "Log", "LogUnavailable", "News", "Snapshot", "Written"]
+__all__ = ["FEW", "START", "Entry", "Log", "LogTooLarge", "LogUnavailable", "News", "Snapshot", "Written"]
 
 START = "0-0"
 """The position before the first entry of a stream. Positions are Redis stream ids (``MILLISECONDS-NUMBER``)."""
+
+FEW = 4
+"""So many entries of one stream can always be read: what one of them says is left out if it is too large."""
+
+
+class LogTooLarge(LogUnavailable):
+    """What was asked for is too large to be taken in at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +111,9 @@ class Log(Protocol):
         Args:
             wanted: for each stream a position, and whether the entry at that position is to be among them.
             most: of each.
+
+        Raises:
+            LogTooLarge: fewer are to be asked for, unless these are `FEW` of one stream.
         """
         ...
 

@@ -13,10 +13,11 @@ from redis.crc import key_slot
 from redis.exceptions import ExecAbortError, RedisError, ResponseError
 
 from ..errors import LogUnavailable
-from ..remote.asks import Deadline, Late
+from ..remote.asks import Late
 from ..remote.lookup import Lookup
 from .address import LogAddress
 from .asking import Ask, Command
+from .budget import Budget
 from .wire import Answer, Wire, reason, redirected
 
 _REDIRECTS = 3  # of one command, while keys move
@@ -34,7 +35,7 @@ class Nodes(Protocol):
         """Connections that were opened so far."""
         ...
 
-    def ask(self, asks: Sequence[Ask], deadline: Deadline, *, whole: bool = False) -> list[Answer]:
+    def ask(self, asks: Sequence[Ask], deadline: Budget, *, whole: bool = False) -> list[Answer]:
         """Answers to commands, in their order; those for one key are done in this order.
 
         Args:
@@ -69,7 +70,7 @@ class Node:
         self._lock = threading.Lock()
         self._closed = False
 
-    def send(self, commands: Sequence[Command], deadline: Deadline) -> Wire:
+    def send(self, commands: Sequence[Command], deadline: Budget) -> Wire:
         """Send commands over a connection; `receive` gives their answers."""
         wire = self._take()
         try:
@@ -99,7 +100,7 @@ class Node:
         wire.end()
         return answers
 
-    def ask(self, asks: Sequence[Ask], deadline: Deadline, *, whole: bool = False) -> list[Answer]:
+    def ask(self, asks: Sequence[Ask], deadline: Budget, *, whole: bool = False) -> list[Answer]:
         """See `Nodes.ask`."""
         commands = [command for _, command in asks]
         if not whole or len(commands) == 1:
@@ -158,7 +159,7 @@ class ClusterNodes:
         with self._lock:
             return sum(node.opened for node in self._nodes.values())
 
-    def ask(self, asks: Sequence[Ask], deadline: Deadline, *, whole: bool = False) -> list[Answer]:  # noqa: ARG002
+    def ask(self, asks: Sequence[Ask], deadline: Budget, *, whole: bool = False) -> list[Answer]:  # noqa: ARG002
         """See `Nodes.ask`."""
         answers: list[Answer] = [None] * len(asks)
         left = list(range(len(asks)))
@@ -181,7 +182,7 @@ class ClusterNodes:
             node.close()
 
     def _round(
-        self, asks: Sequence[Ask], numbers: list[int], answers: list[Answer], owners: Owners, deadline: Deadline
+        self, asks: Sequence[Ask], numbers: list[int], answers: list[Answer], owners: Owners, deadline: Budget
     ) -> list[int]:
         """Ask those who should have the keys, all at a time; returns the asks for which they don't."""
         shares: dict[Place, list[int]] = {}
@@ -209,7 +210,7 @@ class ClusterNodes:
             raise failed
         return left
 
-    def _followed(self, ask: Ask, answer: Answer, place: Place, deadline: Deadline) -> Answer:
+    def _followed(self, ask: Ask, answer: Answer, place: Place, deadline: Budget) -> Answer:
         """An answer; where it says that the key is just moving, that of the node it moves to."""
         to = redirected(answer)
         if to is None:
@@ -235,14 +236,14 @@ class ClusterNodes:
                 self._nodes[place] = Node(place, self._address, self._context)
             return self._nodes[place]
 
-    def _learn(self, deadline: Deadline) -> Owners:
+    def _learn(self, deadline: Budget) -> Owners:
         """Ask who has what: of the nodes that are known, the first that answers."""
         with self._lock:
             places = [self._seed, *(place for place in self._nodes if place != self._seed)]
         last = ""
         for number, place in enumerate(places):
             try:
-                turn = Deadline(deadline.left() / (len(places) - number))
+                turn = Budget(deadline.left() / (len(places) - number))
                 slots = self._node(place).ask([("", ("CLUSTER", "SLOTS"))], turn)[0]
                 if isinstance(slots, ResponseError):
                     raise slots

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from .core import Core
+from .core import MOST, Core
 from .keeping import Keeper, Unclear
-from .log import Entry, LogUnavailable
+from .log import Entry, LogTooLarge, LogUnavailable
 from .outbox import Waiting
 from .sink import Arrived
 from .space import Space
@@ -16,7 +16,6 @@ from .stream import Gap, Stream
 
 logger = logging.getLogger("contextpilot_rag")
 
-MOST = 256  # entries that are read of a stream in one go
 _TOGETHER = 64  # streams that are read in one go
 _LATE_SECONDS = 1.0  # own records that are not back after so long are looked for, whether or not the bell rang
 _UNCLEAR_SECONDS = 1.0  # between two looks at a stream in which only strangers have written
@@ -151,14 +150,28 @@ class Reader:
 
     def _go_on(self, streams: Sequence[Stream]) -> None:
         """Read what comes next in these."""
-        core, left = self._core, list(streams)
+        left, together = list(streams), _TOGETHER
         while left:
-            some, left = left[:_TOGETHER], left[_TOGETHER:]
-            found = core.log.read({stream.name: (stream.position, True) for stream in some}, MOST)
+            some, left = left[:together], left[together:]
+            try:
+                pages = self._pages(some)
+            except LogTooLarge:
+                if together == 1:
+                    raise
+                left, together = some + left, 1
+                continue
             for stream in some:
-                entries = found.get(stream.name, [])
-                if self._take(stream, entries) and len(entries) >= MOST:
+                entries, more = pages.get(stream.name, ([], False))
+                if self._take(stream, entries) and more:
                     left.append(stream)
+
+    def _pages(self, some: Sequence[Stream]) -> dict[str, tuple[list[Entry], bool]]:
+        """What comes next in each, and whether there may be more."""
+        core = self._core
+        if len(some) == 1:
+            return {some[0].name: core.page(some[0].name, some[0].position, anchor=True)}
+        found = core.log.read({stream.name: (stream.position, True) for stream in some}, MOST)
+        return {name: (entries, len(entries) >= MOST) for name, entries in found.items()}
 
     def _take(self, stream: Stream, entries: Sequence[Entry]) -> bool:
         """Take in entries of a stream; False: it was read anew instead."""

@@ -19,11 +19,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import LogUnavailable, MissingPackage
-from ..remote.asks import Deadline
 from . import scripts
 from .address import LogAddress, parse_address
 from .asking import WRONG_KIND, Ask, Command
-from .log import START, Entry, News, Snapshot, Written
+from .budget import Budget
+from .log import FEW, START, Entry, LogTooLarge, News, Snapshot, Written
 from .log_tls import client_context
 
 MOST_ENTRIES = 100_000
@@ -34,6 +34,12 @@ ACL_COMMANDS = (
     *("+cluster|slots", "+asking"),
 )
 """What a replica's user has to be allowed, on the keys ``~PREFIX:*`` and no channels; the last two for a cluster."""
+LARGEST_SNAPSHOT = 128 * 2**20  # bytes; a larger one is neither written nor read
+_LARGEST_ENTRY = 32 * 2**20
+_MOST_LARGE = LARGEST_SNAPSHOT + 2**20  # for one call; so many bytes are a few entries that are not too large, too
+_LONG = 8  # times the time-out
+_LONGEST_MAC = 64
+_LONGEST_RING = 2**21
 _MOST_RINGS = 10_000  # that the bell remembers
 _RINGS_AT_ONCE = 1_000
 _MOST_STREAMS = 100_000  # whose names are remembered
@@ -101,7 +107,7 @@ class RedisLog:
         """See `Log.append`."""
         if not entries:
             return
-        deadline = Deadline(self._timeout)
+        deadline = Budget(self._timeout)
         streams = list(dict.fromkeys(entry.stream for entry in entries))
         now = time.monotonic()
         put_off = [name for name in streams if now - self._put_off.get(name, -_KEPT_SECONDS) >= _KEPT_SECONDS]
@@ -119,25 +125,28 @@ class RedisLog:
 
     def now(self) -> str:
         """See `Log.now`."""
-        return self._now(Deadline(self._timeout))
+        return self._now(Budget(self._timeout))
 
     def listen(self, position: str, seconds: float) -> News:
         """See `Log.listen`."""
-        deadline = Deadline(self._timeout + max(0.0, seconds))
+        deadline = Budget(self._timeout + max(0.0, seconds))
         there = _ask("XRANGE", self._rung, position, position)
         if self._heard != (position, self._server.opened) and not _listed(self._one(there, deadline)):
             return News(self._now(deadline), None)  # after a connection was lost, the server may be another
         block = ("BLOCK", max(1, int(seconds * 1000))) if seconds > 0 else ()
         wait = ("XREAD", "COUNT", _RINGS_AT_ONCE, *block, "STREAMS", self._rung, position)
         # The position is looked for after what was rung since: as long as it is there, nothing after it is gone.
-        rung, still = self._server.ask([(self._rung, wait), there], deadline)
+        try:
+            rung, still = self._server.ask([(self._rung, wait), there], deadline)
+        except LogTooLarge:
+            rung, still = None, None
         if rung is WRONG_KIND or not _listed(still):
-            return News(self._now(deadline), None)
+            return News(self._now(Budget(self._timeout)), None)
         rings = rung[0][1] if rung else []
         if rings:
             position = rings[-1][0].decode()
         self._heard = (position, self._server.opened)
-        names = {name for _, fields in rings if fields[0] == b"s" for name in fields[1].split(b" ")}
+        names = {name for _, fields in rings if _rings(fields) for name in fields[1].split(b" ")}
         return News(position, frozenset(name.decode() for name in names if _NAME.fullmatch(name)))
 
     def read(self, wanted: Mapping[str, tuple[str, bool]], most: int) -> dict[str, list[Entry]]:
@@ -146,7 +155,15 @@ class RedisLog:
             _ask("XRANGE", self._log(stream), position if inclusive else f"({position}", "+", "COUNT", most)
             for stream, (position, inclusive) in wanted.items()
         ]
-        answers = self._server.ask(asks, Deadline(self._timeout)) if asks else []
+        try:
+            answers = self._server.ask(asks, Budget(self._timeout)) if asks else []
+        except LogTooLarge:
+            if len(asks) > 1 or most > FEW:
+                raise
+            start = asks[0][1][2]
+            answers = [
+                self._script(scripts.ENTRIES, stream, (start, most, _LARGEST_ENTRY), self._long()) for stream in wanted
+            ]
         return {
             stream: [_entry(*found) for found in _listed(answer)]
             for stream, answer in zip(wanted, answers, strict=True)
@@ -154,15 +171,20 @@ class RedisLog:
 
     def snapshot(self, stream: str) -> Snapshot | None:
         """See `Log.snapshot`."""
-        found = _listed(self._one(_ask("HMGET", self._snap(stream), "p", "m", "d"), Deadline(self._timeout)))
+        ask = _ask("HMGET", self._snap(stream), "p", "m", "d")
+        try:
+            found = _listed(self._one(ask, Budget(self._timeout, _MOST_LARGE)))
+        except LogTooLarge:
+            left = self._script(scripts.SNAPSHOT, stream, (LARGEST_SNAPSHOT,), self._long())
+            found = _listed(left)
         numbers = None if not found or None in found else _POSITION.fullmatch(found[0])
-        if numbers is None or max(map(int, numbers.groups())) > _HIGHEST:
+        if numbers is None or max(map(int, numbers.groups())) > _HIGHEST or len(found[1]) > _LONGEST_MAC:
             return None
         return Snapshot(found[0].decode(), found[1], found[2])
 
     def found(self, stream: str, snapshot: Snapshot, first: Written) -> bool:
         """See `Log.found`. A snapshot that lacks something, or whose position is none, counts for nothing."""
-        deadline = Deadline(self._timeout)
+        deadline = Budget(self._timeout, _MOST_LARGE)
         more = (snapshot.position, snapshot.mac, snapshot.data, self._keep, first.mac, first.data, self._most)
         if not self._script(scripts.FOUND, stream, more, deadline):
             return False
@@ -171,20 +193,22 @@ class RedisLog:
 
     def standing(self, stream: str) -> str | None:
         """See `Log.standing`."""
-        position = self._script(scripts.STANDING, stream, (), Deadline(self._timeout))
+        position = self._script(scripts.STANDING, stream, (), Budget(self._timeout))
         return position.decode() if isinstance(position, bytes) else None
 
     def compact(self, stream: str, snapshot: Snapshot, instead_of: bytes | None = None) -> bool:
         """See `Log.compact`."""
+        if len(snapshot.data) > LARGEST_SNAPSHOT:
+            return False
         more = (snapshot.position, snapshot.mac, snapshot.data, self._keep)
         unusable = () if instead_of is None else (instead_of,)
-        return bool(self._script(scripts.COMPACT, stream, (*more, *unusable), Deadline(self._timeout)))
+        return bool(self._script(scripts.COMPACT, stream, (*more, *unusable), Budget(self._timeout, _MOST_LARGE)))
 
     def streams(self, most: int) -> list[str]:
         """See `Log.streams`."""
         if most <= 0:
             return []
-        names = _listed(self._one(_ask("ZREVRANGE", self._used, 0, most - 1), Deadline(self._timeout)))
+        names = _listed(self._one(_ask("ZREVRANGE", self._used, 0, most - 1), Budget(self._timeout)))
         return [name.decode() for name in names if _NAME.fullmatch(name)]
 
     def close(self) -> None:
@@ -212,24 +236,32 @@ class RedisLog:
             asks += [_ask("PEXPIRE", key, self._keep) for key in (self._rung, self._used)]
         return asks
 
-    def _now(self, deadline: Deadline) -> str:
+    def _now(self, deadline: Budget) -> str:
         last = _ask("XREVRANGE", self._rung, "+", "-", "COUNT", 1)
-        found = _listed(self._one(last, deadline))
+        try:
+            found = _listed(self._one(last, deadline))
+        except LogTooLarge:
+            found = []
         if not found:  # rung for nothing, so that there is a position that can be seen to be gone
+            deadline = Budget(self._timeout)
             self._write(self._ring([], [], put_off=True), deadline)
             found = _listed(self._one(last, deadline))
         position: str = found[0][0].decode() if found else START
         self._heard = (position, self._server.opened)
         return position
 
-    def _script(self, script: str, stream: str, more: Sequence[Any], deadline: Deadline) -> Any:  # noqa: ANN401
+    def _script(self, script: str, stream: str, more: Sequence[Any], deadline: Budget) -> Any:  # noqa: ANN401
         key = self._log(stream)
         return self._one((key, ("EVAL", script, 2, key, self._snap(stream), *more)), deadline)
 
-    def _one(self, ask: Ask, deadline: Deadline) -> Any:  # noqa: ANN401
+    def _long(self) -> Budget:
+        """For what keeps the server busy: something huge is there, which is looked at once."""
+        return Budget(self._timeout * _LONG, _MOST_LARGE)
+
+    def _one(self, ask: Ask, deadline: Budget) -> Any:  # noqa: ANN401
         return self._server.ask([ask], deadline)[0]
 
-    def _write(self, asks: Sequence[Ask], deadline: Deadline, *, whole: bool = False) -> None:
+    def _write(self, asks: Sequence[Ask], deadline: Budget, *, whole: bool = False) -> None:
         """Have it done. Where something else stands in place of a key, that is dropped first."""
         wrong = self._wrong(asks, deadline, whole=whole)
         if wrong:
@@ -238,7 +270,7 @@ class RedisLog:
             if self._wrong(wrong, deadline):
                 raise LogUnavailable("the log's server has something else in place of a log")
 
-    def _wrong(self, asks: Sequence[Ask], deadline: Deadline, *, whole: bool = False) -> list[Ask]:
+    def _wrong(self, asks: Sequence[Ask], deadline: Budget, *, whole: bool = False) -> list[Ask]:
         """Have it done; returns the asks that met a key of another kind."""
         answers = self._server.ask(asks, deadline, whole=whole)
         return [ask for ask, answer in zip(asks, answers, strict=True) if answer is WRONG_KIND]
@@ -262,6 +294,10 @@ def _kind(command: Command) -> str:
 def _listed(answer: Any) -> list[Any]:  # noqa: ANN401
     """A list that was answered; a key of another kind counts as empty."""
     return answer if isinstance(answer, list) else []
+
+
+def _rings(fields: list[bytes]) -> bool:
+    return fields[0] == b"s" and len(fields[1]) <= _LONGEST_RING
 
 
 def _entry(position: bytes, fields: list[bytes]) -> Entry:

@@ -30,7 +30,7 @@ end
 local function standing()
   if kind(snap) ~= 'hash' then return nil end
   local has = redis.call('HMGET', snap, 'p', 'm', 'd')
-  if not (has[2] and has[3]) then return nil end
+  if not (has[2] and #has[2] <= 64 and has[3]) then return nil end
   if not (has[1] and parts(has[1])) then return nil end
   return has[1], has[2]
 end
@@ -51,7 +51,8 @@ local function add(call)
   return call('XADD', log, 'MAXLEN', '~', ARGV[7], '*', 'm', ARGV[5], 'd', ARGV[6])
 end
 local added = add(redis.pcall)
-if type(added) == 'table' and added.err then  -- its positions are used up, perhaps
+if type(added) == 'table' and added.err then
+  if not added.err:find('exhausted the last', 1, true) then return added end
   redis.call('DEL', log)
   add(redis.call)
 end
@@ -84,13 +85,37 @@ return 1
 STANDING = _COMMON + "return (standing())"
 """The position of the snapshot, if there is all of one."""
 
+ENTRIES = """
+if redis.call('TYPE', KEYS[1]).ok ~= 'stream' then return {} end
+local found = redis.call('XRANGE', KEYS[1], ARGV[1], '+', 'COUNT', ARGV[2])
+for _, entry in ipairs(found) do
+  if #entry[2] > 4 then entry[2] = {'x', ''} end
+  for i, part in ipairs(entry[2]) do
+    if #part > tonumber(ARGV[3]) then entry[2][i] = '' end
+  end
+end
+return found
+"""
+"""Entries from a position on, without what is longer than so many bytes. Arguments: position, how many, bytes."""
+
+SNAPSHOT = """
+if redis.call('TYPE', KEYS[2]).ok ~= 'hash' then return {} end
+local has = redis.call('HMGET', KEYS[2], 'p', 'm', 'd')
+for i = 1, 3 do
+  if has[i] and #has[i] > tonumber(ARGV[1]) then has[i] = '' end
+end
+return has
+"""
+"""The snapshot's position, mac and data, without what is longer than so many bytes."""
+
 MEND = """
 local is = redis.call('TYPE', KEYS[1]).ok
 if is == 'none' then return 0 end
 if is == ARGV[1] then
   if is ~= 'stream' then return 0 end
   local added = redis.pcall('XADD', KEYS[1], 'NOMKSTREAM', '*', 'x', '')
-  if not (type(added) == 'table' and added.err) then return 0 end
+  if type(added) ~= 'table' or not added.err then return 0 end
+  if not added.err:find('exhausted the last', 1, true) then return added end
 end
 return redis.call('DEL', KEYS[1])
 """

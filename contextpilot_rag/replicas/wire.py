@@ -29,11 +29,12 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as NoConnection
 from redis.exceptions import TimeoutError as NoAnswer
 
-from ..remote.asks import Deadline, Late
+from ..remote.asks import Late
 from ..remote.line import connected, usable
 from ..remote.lookup import Found
 from .address import LogAddress
 from .asking import Command
+from .budget import Budget
 
 Answer = Any
 """As the server gives it: bytes, numbers, None, lists of them; an error in place of a command's answer is a value."""
@@ -42,6 +43,7 @@ _KNOWN = inspect.signature(AbstractConnection.__init__).parameters
 _NAMELESS: dict[str, Any] = (  # it would cost two round trips, and another right, to say which library this is
     {"driver_info": None} if "driver_info" in _KNOWN else {"lib_name": None, "lib_version": None}
 )
+_PIECE = 2**18  # bytes that are sent at a time
 IS_CLUSTER = "is a cluster"
 _KINDS = (
     (AuthenticationError, "refuses the user or the password"),
@@ -91,14 +93,14 @@ class Wire(Connection):
     def __init__(
         self, found: Found | Future[Found], host: str, address: LogAddress, context: ssl.SSLContext | None
     ) -> None:
-        self.deadline = Deadline(0.0)
+        self.deadline = Budget(0.0)
         self._found = found
         self._context = context
         who = {"username": address.user or None, "password": address.password or None}
         given = {"host": host, "db": address.db, "protocol": 2, "socket_timeout": None, **who, **_NAMELESS}
         super().__init__(**given)  # type: ignore[no-untyped-call]
 
-    def send(self, commands: Sequence[Command], deadline: Deadline) -> None:
+    def send(self, commands: Sequence[Command], deadline: Budget) -> None:
         """Send commands; `receive` has to follow."""
         self.deadline = deadline
         packed = self.pack_commands(commands)  # type: ignore[no-untyped-call]
@@ -157,17 +159,25 @@ class Timed:
     def recv(self, size: int) -> bytes:
         """As a socket's."""
         self._limit()
-        return self.plain.recv(size)
+        data = self.plain.recv(size)
+        self.wire.deadline.moved(len(data))
+        return data
 
     def recv_into(self, buffer: Any, *more: int) -> int:  # noqa: ANN401
         """As a socket's."""
         self._limit()
-        return self.plain.recv_into(buffer, *more)
+        size = self.plain.recv_into(buffer, *more)
+        self.wire.deadline.moved(size)
+        return size
 
     def sendall(self, data: bytes) -> None:
         """As a socket's."""
-        self._limit()
-        self.plain.sendall(data)
+        left = memoryview(data)
+        while left:
+            self._limit()
+            size = self.plain.send(left[:_PIECE])
+            self.wire.deadline.moved(size)
+            left = left[size:]
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self.plain, name)
