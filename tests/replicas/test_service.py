@@ -215,20 +215,39 @@ def test_the_log_server_goes_away_and_comes_back_empty(replica, log_server):
         until(lambda names=names: predicted(late, names) == 300)
 
 
-def test_a_state_folder_goes_with_replicas_and_what_the_log_has_counts_more(replica, tmp_path, log_server):
+def known(service, names):
+    given = {"blocks": blocks(names), "namespace": {"corpus": "c"}}
+    return service.ask("POST", "/v1/predict", given).json()["predicted_cached_tokens"]
+
+
+@pytest.fixture
+def state(tmp_path):
+    """A state folder of a service that had no replicas."""
     with serving(state=tmp_path / "state", salt_secret=SECRET) as alone:
         aligned(alone, "abc")
         alone.ask("POST", "/v1/align", {"blocks": blocks("old"), "namespace": {"corpus": "c"}})
+    return tmp_path / "state"
+
+
+def test_what_a_state_folder_holds_is_shared_by_a_log_that_is_young(replica, state):
     first = replica()
     first.ask("POST", "/v1/align", {"blocks": blocks("new"), "namespace": {"corpus": "c"}})
     until(lambda: first.hub.replicas.status().applied)
-    second = replica(state=tmp_path / "state")
+    second = replica(state=state)
+    assert predicted(second, "abc") == known(second, "new") == 300
+    until(lambda: known(first, "old") == known(second, "old") == 300)
+    aligned(second, "a")  # a log is begun where something is told
+    until(lambda: predicted(first, "abc") == 300)
 
-    def known(names):
-        given = {"blocks": blocks(names), "namespace": {"corpus": "c"}}
-        return second.ask("POST", "/v1/predict", given).json()["predicted_cached_tokens"]
 
-    assert (predicted(second, "abc"), known("new"), known("old")) == (300, 300, 0)
+def test_what_was_forgotten_meanwhile_does_not_come_back_from_a_state_folder(replica, state):
+    first = replica()
+    first.ask("POST", "/v1/align", {"blocks": blocks("new"), "namespace": {"corpus": "c"}})
+    until(lambda: first.hub.replicas.status().applied)
+    first.ask("DELETE", "/v1/namespaces/::c")
+    until(lambda: first.hub.replicas.status().compacted)
+    second = replica(state=state)
+    assert (predicted(second, "abc"), known(second, "old"), known(first, "old")) == (300, 0, 0)
 
 
 def test_a_service_that_ends_has_told_all_it_knew(replica):
