@@ -74,6 +74,12 @@ _CODES = {
     "TRYAGAIN": "is moving keys",
     "UNBLOCKED": "has changed its part",
 }
+_TEXTS = (  # of errors without a code of their own: any, or those of older servers, where a script met one
+    ("OOM command not allowed", _CODES["OOM"]),
+    ("The user executing the script can't", _CODES["NOPERM"]),
+    ("DB index is out of range", "has no database of that number"),
+    ("SELECT is not allowed in cluster mode", "has no database of that number"),
+)
 
 
 class Unreachable(NoConnection):
@@ -201,10 +207,9 @@ def reason(error: BaseException) -> str:
     if isinstance(error, ResponseError):
         text = str(error).rpartition("because of: ")[2]  # where a transaction was refused
         code = text.split(" ", 1)[0]
-        if code not in _CODES and "OOM command not allowed" in text:  # where a script was refused
-            code = "OOM"
-        if "DB index is out of range" in text:
-            return "has no database of that number"
+        for part, words in _TEXTS if code not in _CODES else ():
+            if part in text:
+                return words
         return _CODES.get(code) or f"answers with an error{f' ({code})' if code.isalpha() and code.isupper() else ''}"
     return "answers with what is no answer" if isinstance(error, RedisError) else type(error).__name__
 
