@@ -123,7 +123,7 @@ class Keeper:
                 return self._found(stream, parts)
         self._replace(stream, state)
         anchored = bool(entries) and entries[0].position == start
-        stream.begin(start, entries[0].mac if anchored else b"", state)
+        stream.begin(start, entries[0].mac if anchored else None, state)
         if state is not None:
             stream.standing = start
         stream.unusable = bad
@@ -209,7 +209,7 @@ class Keeper:
             raise Gap("founded")
         logger.info("replica: the log had lost a namespace; it goes on from what is known here")
         state = read_state(core.names, stream.name, snapshot)[1]
-        stream.begin(START, b"", state)
+        stream.begin(START, None, state)
         with core.lock:
             core.counts["founded"] += 1
         self._included(stream, writers.get(core.writer, 0))

@@ -19,6 +19,8 @@ logger = logging.getLogger("contextpilot_rag")
 _TOGETHER = 64  # streams that are read in one go
 _LATE_SECONDS = 1.0  # own records that are not back after so long are looked for, whether or not the bell rang
 _UNCLEAR_SECONDS = 1.0  # between two looks at a stream in which only strangers have written
+_RESTS = 4  # times as long as looking at such streams takes
+_LOOK_SECONDS = 0.1  # at streams that are not known, before those are read again that are
 _MOST_IGNORED = 100_000
 
 
@@ -33,6 +35,8 @@ class Reader:
         self._looked = core.clock()
         self._ignored: dict[str, None] = {}  # streams that are not ours to follow
         self._unclear: dict[str, float] = {}  # when those were looked at that hold nothing of ours yet
+        self._look_from = float("-inf")  # when it may be looked for more of these
+        self._behind = False  # some of these are to be looked at now
         self._unknown: dict[str, float] = {}  # when those are to be looked at of which the bell told
 
     def step(self, seconds: float) -> float:
@@ -54,6 +58,9 @@ class Reader:
 
     def _read(self, seconds: float) -> None:
         core = self._core
+        if self._behind:
+            self._behind = False
+            seconds = min(seconds, max(0.0, self._look_from - core.clock()))
         if core.look_again:
             core.look_again = False
             self._ignored.clear()
@@ -71,7 +78,8 @@ class Reader:
             else:
                 self._follow(news.streams, everything=False)
         self._bell = bell
-        core.read_up_to(bell)
+        if not self._behind:
+            core.read_up_to(bell)
         self._keeper.compact()
 
     def _follow(self, names: Collection[str], *, everything: bool) -> None:
@@ -88,7 +96,9 @@ class Reader:
                 wanted = [core.by_name[name] for name in names if name in core.by_name]
                 wanted += [core.streams[space] for space in late if space in core.streams]
             unknown = [name for name in names if name not in core.by_name and name not in self._ignored]
-        self._unknown.update({name: self._unclear.get(name, 0.0) for name in unknown})
+        for name in unknown:
+            if name in self._unknown or len(self._unknown) < _MOST_IGNORED:
+                self._unknown[name] = self._unclear.get(name, 0.0)
         wanted = self._followed(wanted)
         unread = self._followed(unread + [stream for stream in wanted if not stream.loaded])
         try:
@@ -115,18 +125,26 @@ class Reader:
         return found
 
     def _look_at_unknown(self) -> None:
-        """Find out what the streams are of that are not known."""
-        now = self._core.clock()
-        for name in [name for name, time in self._unknown.items() if time <= now]:
+        """Find out what the streams are of that are not known: some of them, for anybody may ring for any number."""
+        core, now, wasted = self._core, self._core.clock(), 0.0
+        due = [name for name, time in self._unknown.items() if time <= now]
+        for number, name in enumerate(due):
+            before = core.clock()
+            if core.closing or before < self._look_from or (number and before - now > _LOOK_SECONDS):
+                self._behind = True
+                break
             noted: dict[str, Any] = {}
             try:
-                if self._keeper.load(name) is None:
+                if name not in core.by_name and self._keeper.load(name) is None:
                     self._ignored[name], noted = None, self._ignored
             except Unclear:
                 self._unclear[name], noted = now + _UNCLEAR_SECONDS, self._unclear
+                wasted += core.clock() - before
             del self._unknown[name]
             if len(noted) > _MOST_IGNORED:
                 del noted[next(iter(noted))]
+        if wasted:
+            self._look_from = core.clock() + wasted * _RESTS
 
     def _late(self) -> frozenset[Space]:
         """Spaces whose own records should be back. The lock is held."""

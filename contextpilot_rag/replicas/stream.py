@@ -36,7 +36,7 @@ class Stream:
 
     Attributes:
         position: of the last entry that was read.
-        mac: that entry's.
+        mac: that entry's; None: it is not there, or nothing was read.
         founded: the name of the snapshot that all began with.
         torn: that snapshot could not be read.
         loaded: what the sink knows is what stands in the log up to the position. Where it is not, all is to be read
@@ -66,7 +66,7 @@ class Stream:
         self.compacted_at = now
         self.begin()
 
-    def begin(self, position: str = START, mac: bytes = b"", state: State | None = None) -> None:
+    def begin(self, position: str = START, mac: bytes | None = None, state: State | None = None) -> None:
         """Read on from a position, with what was known there."""
         self.position, self.mac = position, mac
         self.writers: OrderedDict[str, int] = OrderedDict() if state is None else OrderedDict(state.writers)
@@ -99,7 +99,7 @@ class Stream:
         Raises:
             Gap: they do not go on from here; nothing was changed.
         """
-        if self.mac:
+        if self.mac is not None:
             if not entries or entries[0].position != self.position or entries[0].mac != self.mac:
                 raise Gap("gap")
             entries = entries[1:]

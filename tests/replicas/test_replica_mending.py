@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from contextpilot_rag.replicas.entries import write_batch
-from contextpilot_rag.replicas.log import Entry, Snapshot
+from contextpilot_rag.replicas.log import Entry, Snapshot, Written
 from contextpilot_rag.replicas.space import Names, Space
 from contextpilot_rag.types import BlockRef, OrderBudget, Request
 
@@ -128,6 +128,50 @@ def test_strangers_who_write_first_hide_nothing(some):
     some.go(2.0)
     assert knows(some.members[1], "a")
     assert some.alike()
+
+
+def test_whoever_rings_for_any_number_of_streams_keeps_nobody_from_reading(some):
+    one, other = some.members
+    send(one, "a")
+    some.go()
+    looked, read = [], some.server.snapshot
+
+    def slow(stream):
+        looked.append(stream)
+        some.now += 0.02
+        return read(stream)
+
+    some.server.snapshot = slow
+    some.server.append([Written(f"stream{number}", b"", b"") for number in range(100)])
+    send(one, "b")
+    one.tell()
+    other.read()
+    assert knows(other, "b")
+    assert 0 < len(looked) < 20
+    assert not other.core.wait_for(some.server.now(), 0)  # not all of it was read
+    before = set(looked)
+    looked.clear()
+    other.read()
+    assert not looked  # looking took as long as it may for now
+    for _ in range(200):
+        some.now += 0.5
+        other.read()
+        if other.core.wait_for(some.server.now(), 0):
+            break
+    assert before | set(looked) == {f"stream{number}" for number in range(100)}
+
+
+def test_an_entry_that_says_nothing_at_all_is_no_gap(some):
+    one, other = some.members
+    for name in "abc":
+        send(one, name)
+        some.go()
+        some.server.poison(STREAM, Entry("0-1", b"", b""))
+        some.go()
+    assert knows(other, "c")
+    assert not one.core.reloads
+    assert not other.core.reloads
+    assert other.core.rejected["schema"] == 3
 
 
 def test_a_log_that_comes_back_empty_is_given_what_is_known(some):
