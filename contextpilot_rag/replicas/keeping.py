@@ -19,6 +19,7 @@ from .stream import Gap, Stream, rank
 
 logger = logging.getLogger("contextpilot_rag")
 
+_LATER = 5  # times as many entries are waited for one that replaces a later version's snapshot: by then nobody uses it
 _PAGES = 20  # that are looked through for an entry that is sound
 _ATTEMPTS = 3
 _SLACK_SECONDS = 2.0  # others may lag so far behind, and need not read all anew for it
@@ -96,12 +97,13 @@ class Keeper:
     def _load(self, name: str, stream: Stream | None, *, last: bool) -> Stream | None:
         core = self._core
         snapshot = core.log.snapshot(name)
-        state, space, bad = None, None, None
+        state, space, bad, later = None, None, None, False
         if snapshot is not None:
             try:
                 space, state = read_state(core.names, name, snapshot)
             except Rejected as error:
-                bad = snapshot.mac
+                later = str(error) == "version"
+                bad = None if later else snapshot.mac
                 with core.lock:
                     core.rejected[str(error)] += 1
         start = START if state is None or snapshot is None else snapshot.position
@@ -117,11 +119,11 @@ class Keeper:
             with core.lock:
                 stream = core.streams.get(space) or core.add(space, name)
         why = stream.why
-        if state is None and bad is None and why in {"gap", "new"}:
+        if snapshot is None and why in {"gap", "new"}:
             parts = list(core.sink.dump(stream.space))  # of a new one only where a file has brought something back
             if parts:
                 return self._found(stream, parts)
-        self._replace(stream, state)
+        stream.later = not self._replace(stream, state) or later
         anchored = bool(entries) and entries[0].position == start
         stream.begin(start, entries[0].mac if anchored else None, state)
         if state is not None:
@@ -129,7 +131,7 @@ class Keeper:
         stream.unusable = bad
         self._read_on(stream, entries, more=more, first=True, torn=last)
         whole = anchored or (start == START and (state is not None or (bad is None and not self.asks)))
-        if stream.torn or (stream.entries and not whole):
+        if (stream.torn or (stream.entries and not whole)) and not stream.later:
             self._mender.miss(stream, None if snapshot is None else snapshot.position)
         if why != "new":
             with core.lock:
@@ -151,8 +153,8 @@ class Keeper:
             entries, more = core.page(name, entries[-1].position, anchor=False)
         raise Unclear
 
-    def _replace(self, stream: Stream, state: State | None) -> None:
-        """Let the sink know what a snapshot says, and nothing else."""
+    def _replace(self, stream: Stream, state: State | None) -> bool:
+        """Let the sink know what a snapshot says, and nothing else; False: it does not understand that."""
         core = self._core
         self._included(stream, 0 if state is None else dict(state.writers).get(core.writer, 0))
         try:
@@ -162,6 +164,8 @@ class Keeper:
             with core.lock:
                 core.rejected["state"] += 1
             core.sink.replace(stream.space, [])
+            return False
+        return True
 
     def _included(self, stream: Stream, number: int) -> None:
         """Own records up to a number are part of what was read, or written, as a whole."""
@@ -241,6 +245,10 @@ class Keeper:
             if not core.sink.follows(stream.space):  # any more: what the sink knows of it is nothing
                 core.drop(stream)
                 continue
+            if stream.later and stream.entries < _LATER * most:
+                if stream.due and self._mender.ask(stream):  # what was forgotten leaves the server by those who can
+                    stream.due = False
+                continue
             old = stream.entries > 0 and now - stream.compacted_at > longest
             if stream.due or stream.asked or stream.entries >= most or old:
                 self._compact(stream, now)
@@ -281,7 +289,7 @@ class Keeper:
     def _write(self, stream: Stream, snapshot: Snapshot) -> None:
         core = self._core
         if core.log.compact(stream.name, snapshot, stream.unusable):
-            stream.standing = snapshot.position
+            stream.standing, stream.later = snapshot.position, False
             with core.lock:
                 core.counts["compacted"] += 1
         stream.unusable = None

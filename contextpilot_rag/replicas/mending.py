@@ -65,6 +65,10 @@ class Mender:
         now = self._core.clock()
         self._missing[stream] = _Missing(stream.writers, standing, now + _PATIENCE_SECONDS, now)
 
+    def ask(self, stream: Stream) -> bool:
+        """Ask the others to write a snapshot; whether the log has the question."""
+        return self._say(stream, "")
+
     def mend(self) -> None:
         """Take the next step with each.
 

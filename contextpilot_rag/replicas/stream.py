@@ -49,6 +49,7 @@ class Stream:
         asked: likewise, for somebody could not read the one that there is.
         standing: the position of the latest snapshot that is known of.
         unusable: the signature of a snapshot that cannot be used.
+        later: the snapshot is one of ours and is not understood: a later version's, which knows more.
         compacted_at: when one was written last, as far as is known.
     """
 
@@ -63,6 +64,7 @@ class Stream:
         self.asked = False
         self.standing = START
         self.unusable: bytes | None = None
+        self.later = False
         self.compacted_at = now
         self.begin()
 
