@@ -119,6 +119,7 @@ def test_what_is_forgotten_at_one_is_forgotten_by_all_and_leaves_the_server(repl
     until(lambda: knows(second, "talk", talk["turn"]))
     assert second.ask("DELETE", "/v1/namespaces?conversations=true").json() == {"forgotten": 1, "conversations": 1}
     until(lambda: not predicted(first, "abc"))
+    until(lambda: not knows(first, "talk", talk["turn"]))
     late = replica()
     for service in (first, second, late):
         assert predicted(service, "abc") == 0
