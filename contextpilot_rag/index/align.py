@@ -28,6 +28,7 @@ def align(request: Request, tree: Believed, tail: Tail | None = None, least: int
         tail: arranges the rest for ``throughput``. None: as retrieved.
         least: a prefix of fewer tokens counts as none, and so does a gain: an engine shares whole KV blocks.
 
+    >>> from contextpilot_rag.index.tree import PrefixTree
     >>> from contextpilot_rag.types import BlockRef
     >>> a, b, c = BlockRef("a", 100), BlockRef("b", 100), BlockRef("c", 100)
     >>> tree = PrefixTree()

@@ -30,7 +30,7 @@ class Elsewhere:
     Args:
         service: whose.
         put: takes in where a prompt stands, later; None: nobody follows engines here.
-        forgot: told when another replica had conversations forgotten.
+        forgot: told when others may have had something forgotten that was known here.
     """
 
     def __init__(
@@ -69,6 +69,10 @@ class Elsewhere:
         pool.index.included(space, [name])
         if not pool.shared:
             self._service.tenant(pool.named[1]).ledgers.unbar(name)
+
+    def replaced(self) -> None:
+        """What was known of a space was replaced: perhaps because of what others had forgotten of it."""
+        self._forgot()
 
     def _tenant(self, pool: Pool, name: str) -> Tenant | None:
         """A tenant that uses a pool."""

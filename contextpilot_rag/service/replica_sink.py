@@ -129,8 +129,9 @@ class ServiceSink:
                 states.append(part)
         pool = self._done(self._known(space), None)
         if pool is not None:
+            known = any(True for _ in pool.index.dump_space(space.namespace))
             pool.index.replace_space(space.namespace, states)  # in this thread: to build a tree takes a while
-            self._done(self._replace_talks(space, talks), None)
+            self._done(self._replace_talks(space, talks, known=known), None)
 
     async def _apply(self, space: Space, records: Sequence[tuple[Arrived, Record]]) -> None:
         turns = Turns(SLICE_SECONDS)
@@ -155,17 +156,19 @@ class ServiceSink:
         return self._pool(space)
 
     async def _replace_talks(
-        self, space: Space, talks: Sequence[tuple[Namespace, str, list[tuple[str, Given]]]]
+        self, space: Space, talks: Sequence[tuple[Namespace, str, list[tuple[str, Given]]]], *, known: bool
     ) -> None:
         kind, name = pool_named(space.pool)
         if kind == "tenant" and self._pool(space) is not None:
             ledgers, turns = self._service.tenant(name).ledgers, Turns(SLICE_SECONDS)
-            ledgers.forget(space.namespace)
+            known = bool(ledgers.forget(space.namespace)) or known
             for namespace, talk, answers in talks:
                 if Namespace(namespace.tenant, namespace.model, namespace.corpus) == space.namespace:
                     ledgers.restore(namespace, talk, answers)
                 await turns.next()
         self._moved()
+        if known:
+            self._elsewhere.replaced()
 
     def _dump(self, space: Space) -> Iterator[StatePart | LogPart]:
         """In the event loop."""

@@ -36,7 +36,7 @@ class Replicas:
         service: is fed, and tells.
         gate: knows which tenants there are.
         moved: told when the log changed something.
-        forgot: told when another replica had conversations forgotten.
+        forgot: told when others may have had something forgotten that was known here.
         pace: how the replica works.
 
     Attributes:
