@@ -182,7 +182,7 @@ class Ledgers:
         """
         self._forget_old()
         key = (delta.namespace, delta.name)
-        if any(_belongs(key, *barred) for barred in self._bars.values()):
+        if self._barred(key):
             return False
         ledger = self._ledgers.get(key)
         if ledger is not None and delta.answer in ledger.answers:
@@ -222,6 +222,9 @@ class Ledgers:
         """The record came back, or never will; whether it was waited for."""
         return self._bars.pop(record, None) is not None
 
+    def _barred(self, key: tuple[Namespace, str]) -> bool:
+        return any(_belongs(key, *barred) for barred in self._bars.values())
+
     def items(self) -> list[tuple[tuple[Namespace, str], Ledger]]:
         """All of them, used longest ago first; for snapshots."""
         return list(self._ledgers.items())
@@ -235,8 +238,13 @@ class Ledgers:
         return self._ledgers.get((namespace, name)) is ledger
 
     def restore(self, namespace: Namespace, name: str, answers: Iterable[tuple[str, Given]]) -> None:
-        """Take over what is known of one elsewhere, beside what is known here; it counts as used now."""
+        """Take over what is known of one elsewhere, beside what is known here; it counts as used now.
+
+        Not of one that is to be forgotten: the record that has it forgotten stands after all that is known elsewhere.
+        """
         key = (namespace, name)
+        if self._barred(key):
+            return
         ledger = self._ledgers.get(key) or Ledger()
         self._remove(key)
         for answer, given in answers:

@@ -188,6 +188,19 @@ def test_what_was_forgotten_at_one_is_forgotten_at_all_and_what_came_before_does
     assert not ask(first, talk, "a").location_hints
 
 
+def test_what_was_forgotten_does_not_come_back_by_a_snapshot_that_was_written_before():
+    first, second = both = nodes(2, ServiceSettings())
+    talk = Moving("one", "m")
+    ask(first, talk, "ab")
+    settle(both)
+    second.tenant().forget_talks()
+    second.reload(first)  # which has not heard of it yet
+    assert len(second.tenant().ledgers) == 0
+    settle(both)
+    assert [len(node.tenant().ledgers) for node in both] == [0, 0]
+    assert not ask(second, talk, "a").location_hints
+
+
 def test_what_begins_after_it_was_forgotten_is_kept():
     first, second = both = nodes(2, ServiceSettings())
     talk = Moving("one", "m")
