@@ -332,8 +332,13 @@ class FedIndex(LocalIndex):
 
     def _of(self, space: Namespace) -> dict[Namespace, Share]:
         """The shares of a namespace under all heads."""
-        with self._lock:
-            return {name: share for name, share in self._shares.items() if replace(name, head="") == space}
+        corpus, model, tenant = space.corpus, space.model, space.tenant
+        with self._lock:  # there may be many others
+            return {
+                name: share
+                for name, share in self._shares.items()
+                if name.corpus == corpus and name.model == model and name.tenant == tenant
+            }
 
     def _clear(self, space: Namespace, head: str) -> None:
         """Forget what came by the log; what has not come back yet stands after it there."""

@@ -6,7 +6,7 @@ import logging
 import secrets
 import threading
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 
 import msgspec
@@ -45,7 +45,7 @@ class Core:
         self.rejected: Counter[str] = Counter()
         self.reloads: Counter[str] = Counter()
         self.behind: float | None = None
-        self.streams: dict[Space, Stream] = {}
+        self.streams: OrderedDict[Space, Stream] = OrderedDict()
         self.by_name: dict[str, Stream] = {}
         self.unread: dict[Stream, None] = {}  # to be read anew, or for the first time
         self._most = MOST  # that are asked for next, where they may be large
@@ -112,12 +112,13 @@ class Core:
         stream = Stream(name, space, self.clock())
         self.streams[space] = self.by_name[name] = stream
         self.unread[stream] = None
-        if len(self.streams) > self.pace.most_spaces:
-            for other in list(self.streams.values()):
-                if other is not stream and not self.outbox.of(other.space):
-                    del self.streams[other.space], self.by_name[other.name]
-                    self.unread.pop(other, None)
-                    break
+        for _ in range(min(_LOOKS, len(self.streams) - self.pace.most_spaces)):
+            first = next(iter(self.streams.values()))
+            if first is stream or self.outbox.of(first.space):  # what it was told is still to be told
+                self.streams.move_to_end(first.space)
+            else:
+                del self.streams[first.space], self.by_name[first.name]
+                self.unread.pop(first, None)
         return stream
 
     def drop(self, stream: Stream) -> None:
@@ -224,6 +225,7 @@ class Core:
             )
 
 
+_LOOKS = 16  # for streams that need not be followed any more, each time that there are too many
 _COUNTED = ("appended", "applied", "founded", "compacted", "outages", "dropped")
 _RESTS = 4  # times as long as the work took: so it takes a fifth of a core at most
 _encoder = msgspec.msgpack.Encoder()

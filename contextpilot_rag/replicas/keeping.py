@@ -240,6 +240,10 @@ class Keeper:
         for stream in list(core.active.values()):
             with core.lock:
                 forgets = core.outbox.forgets(stream.space)  # what is to be forgotten would go into it
+                gone = core.by_name.get(stream.name) is not stream  # there were too many
+            if gone:
+                del core.active[stream.name]
+                continue
             if not stream.loaded or stream.stray or forgets or stream in self._mender:
                 continue
             if not core.sink.follows(stream.space):  # any more: what the sink knows of it is nothing

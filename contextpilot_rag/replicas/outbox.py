@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass
+from itertools import chain
 
 from .entries import MOST_RECORDS
 from .space import Space
@@ -66,7 +67,7 @@ class Outbox:
 
     def _give_up(self, space: Space) -> None:
         oldest = None
-        for other in (space, *self._boxes):
+        for other in chain((space,), self._boxes):
             oldest = next((one for one in self._boxes[other] if not one.forgets), None)
             if oldest is not None:
                 break

@@ -123,6 +123,7 @@ class Ledgers:
         self._seconds = seconds
         self._clock = clock
         self._ledgers: OrderedDict[tuple[Namespace, str], Ledger] = OrderedDict()
+        self._by_space: dict[Namespace, dict[tuple[Namespace, str], Ledger]] = {}  # without a head
         self._blocks = 0
         self._bars: OrderedDict[str, tuple[Namespace | None, str | None]] = OrderedDict()
 
@@ -207,7 +208,8 @@ class Ledgers:
 
         A namespace stands for itself under any head, if it names none.
         """
-        gone = [key for key in self._ledgers if _belongs(key, namespace, name)]
+        known = self._ledgers if namespace is None else self._by_space.get(_space(namespace), ())
+        gone = [key for key in known if _belongs(key, namespace, name)]
         for key in gone:
             self._remove(key)
         return len(gone)
@@ -225,13 +227,13 @@ class Ledgers:
     def _barred(self, key: tuple[Namespace, str]) -> bool:
         return any(_belongs(key, *barred) for barred in self._bars.values())
 
-    def items(self) -> list[tuple[tuple[Namespace, str], Ledger]]:
-        """All of them, used longest ago first; for snapshots."""
-        return list(self._ledgers.items())
+    def items(self, space: Namespace | None = None) -> list[tuple[tuple[Namespace, str], Ledger]]:
+        """All of them, or those of a namespace under any head, used longest ago first; for snapshots."""
+        return list(self._ledgers.items() if space is None else self._by_space.get(space, {}).items())
 
     def spaces(self) -> list[Namespace]:
         """The namespaces that have any, without heads."""
-        return list(dict.fromkeys(replace(namespace, head="") for namespace, _ in self._ledgers))
+        return list(self._by_space)
 
     def holds(self, namespace: Namespace, name: str, ledger: Ledger) -> bool:
         """Whether a conversation is (still) one of them."""
@@ -256,6 +258,7 @@ class Ledgers:
     def _put(self, key: tuple[Namespace, str], ledger: Ledger) -> None:
         """Keep one, and forget those used longest ago. One that alone is too large is not kept: it is given in full."""
         self._ledgers[key] = ledger
+        self._by_space.setdefault(_space(key[0]), {})[key] = ledger
         self._blocks += ledger.blocks
         while len(self._ledgers) > self._most or self._blocks > self._most * _BLOCKS_EACH:
             self._remove(next(iter(self._ledgers)))
@@ -269,6 +272,10 @@ class Ledgers:
         ledger = self._ledgers.pop(key, None)
         if ledger is not None:
             self._blocks -= ledger.blocks
+            space = _space(key[0])
+            del self._by_space[space][key]
+            if not self._by_space[space]:
+                del self._by_space[space]
 
 
 def _goes_on(before: Given, delta: Delta) -> bool:
@@ -278,6 +285,11 @@ def _goes_on(before: Given, delta: Delta) -> bool:
         return delta.next_label >= before.next_label
     fresh = before.next_label <= min(labels) and max(labels) < delta.next_label and len(set(labels)) == len(labels)
     return fresh and not delta.labels.keys() & before.labels.keys()
+
+
+def _space(namespace: Namespace) -> Namespace:
+    """Without its head."""
+    return replace(namespace, head="") if namespace.head else namespace
 
 
 def _belongs(key: tuple[Namespace, str], namespace: Namespace | None, name: str | None) -> bool:

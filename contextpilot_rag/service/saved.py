@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -146,9 +145,7 @@ def dump_ledgers(ledgers: Ledgers, space: Namespace | None = None) -> Iterator[l
     """
     some: list[SavedLedger] = []
     blocks = 0
-    for (namespace, name), ledger in ledgers.items():
-        if space is not None and replace(namespace, head="") != space:
-            continue
+    for (namespace, name), ledger in ledgers.items(space):
         if not ledgers.holds(namespace, name, ledger):
             continue
         some += _saved(namespace, name, ledger)

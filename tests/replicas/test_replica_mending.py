@@ -10,7 +10,7 @@ import pytest
 from contextpilot_rag.replicas.entries import read_state, write_batch, write_state
 from contextpilot_rag.replicas.log import Entry, Snapshot, Written
 from contextpilot_rag.replicas.space import Names, Space
-from contextpilot_rag.types import BlockRef, OrderBudget, Request
+from contextpilot_rag.types import BlockRef, Namespace, OrderBudget, Request
 
 from .world import PACE, POOL, SECRET, SPACES, Member, Server, stream_of
 
@@ -450,3 +450,15 @@ def test_what_an_older_version_forgets_it_asks_a_later_one_to_take_out_of_the_lo
     assert some.server.snapshot(STREAM) != snapshot
     assert other.core.counts["compacted"] == 1
     assert not knows(other, "a")
+
+
+def test_of_too_many_namespaces_those_that_have_nothing_to_tell_are_followed_no_longer(some):
+    one, _ = some.members
+    for number in range(5 * PACE.most_spaces):
+        one.index.align(Request((mark("a"),), Namespace("t", "m", f"corpus{number}"), OrderBudget("retrieved")))
+        assert len(one.core.streams) <= PACE.most_spaces + PACE.most_pending
+        if number % 3 == 0:
+            some.go(0.1)
+    some.go(5.0)
+    assert len(one.core.streams) == len(one.core.by_name) <= PACE.most_spaces + 1
+    assert set(one.core.active) <= set(one.core.by_name)

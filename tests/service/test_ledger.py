@@ -6,7 +6,7 @@ import itertools
 
 import msgspec
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
@@ -245,3 +245,18 @@ def test_a_conversation_that_is_wrong_is_an_error_and_nothing_stays(column, valu
     with pytest.raises(StateError, match="no label for each block"):
         saved.load([*saved.dump(service_with(filled()[0])), *parts], service)
     assert not len(service.tenant("t").ledgers)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["turn", "forget"]), st.sampled_from("ab"), st.sampled_from(["", "h", "i"]))))
+def test_those_of_a_namespace_are_found_as_among_all(steps):
+    ledgers = Ledgers(3, 100, lambda: 0.0)
+    for number, (do, corpus, head) in enumerate(steps):
+        namespace = Namespace(corpus=corpus, head=head)
+        if do == "turn":
+            ledgers.turn(namespace, TURN(f"c{number % 4}"), refs("ab"), f"t{number}")
+        else:
+            ledgers.forget(namespace, f"c{number % 4}" if number % 2 else None)
+        for space in map(Namespace, [""] * 2, [""] * 2, "ab"):
+            of_it = [item for item in ledgers.items() if item[0][0].corpus == space.corpus]
+            assert ledgers.items(space) == of_it
+            assert (space in ledgers.spaces()) == bool(of_it)
