@@ -18,7 +18,7 @@ logger = logging.getLogger("contextpilot_rag")
 
 _TOGETHER = 64  # streams that are read in one go
 _LATE_SECONDS = 1.0  # own records that are not back after so long are looked for, whether or not the bell rang
-_UNCLEAR_SECONDS = 1.0  # between two looks at a stream in which only strangers have written
+_UNCLEAR_SECONDS = 0.5  # between two looks at a stream in which only strangers have written
 _RESTS = 4  # times as long as looking at such streams takes
 _LOOK_SECONDS = 0.1  # at streams that are not known, before those are read again that are
 _MOST_IGNORED = 100_000
