@@ -254,6 +254,9 @@ class Replicas(RuleBasedStateMachine):
 
     @rule(space=st.sampled_from(SPACES))
     def lose_snapshot(self, space: Namespace) -> None:
+        followed = [space in {known.namespace for known in member.core.streams} for member in self.members]
+        if not all(followed):
+            return  # whom the bell tells of a stream for the first time takes it for a new one
         self.server.replace_snapshot(stream_of(space), None)
         self.something_lost()
 
