@@ -113,7 +113,10 @@ def test_nothing_is_left(tmp_path):
 
 
 def test_what_a_killed_process_left_is_taken_away_by_the_next():
-    code = "import os; from tests.replicas.namespaces import Namespaced; n = Namespaced(); print(n.name, flush=True); os._exit(1)"
+    code = (
+        "import os; from tests.replicas.namespaces import Namespaced; "
+        "n = Namespaced(); print(n.name, flush=True); os._exit(1)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     name = done.stdout.strip()
     if not name:
