@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from contextpilot_rag import BlockRef
+from contextpilot_rag.index.believed import Prefix
 from contextpilot_rag.index.node import Node
 from contextpilot_rag.index.placement import PlacementRule
-from contextpilot_rag.index.tree import Prefix, PrefixTree
+from contextpilot_rag.index.tree import PrefixTree
 from tests.index.invariants import check
 from tests.index.models import NaiveCache
 from tests.strategies import requests

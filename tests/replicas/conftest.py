@@ -1,4 +1,4 @@
-"""A log server for a test that needs no more than one."""
+"""A log server for a test that needs no more than one, and replicas without one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from .log_server import LogServer
+from .some import Some
 
 
 @pytest.fixture
@@ -15,3 +16,11 @@ def log_server(tmp_path: Path) -> Iterator[LogServer]:
     """One that is empty, and for this test alone."""
     with LogServer(tmp_path) as server:
         yield server
+
+
+@pytest.fixture
+def some():
+    """Two replicas that have joined."""
+    made = Some()
+    made.go()
+    return made

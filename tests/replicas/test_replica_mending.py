@@ -4,64 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
 import pytest
 
-from contextpilot_rag.replicas.entries import read_state, write_batch, write_state
-from contextpilot_rag.replicas.log import Entry, Snapshot, Written
+from contextpilot_rag.replicas.entries import write_batch
+from contextpilot_rag.replicas.log import Entry, Written
 from contextpilot_rag.replicas.space import Names, Space
-from contextpilot_rag.types import BlockRef, Namespace, OrderBudget, Request
+from contextpilot_rag.types import Namespace, OrderBudget, Request
 
-from .world import PACE, POOL, SECRET, SPACES, Member, Server, stream_of
-
-HERE = SPACES[0]
-STREAM = stream_of(HERE)
-
-
-class Some:
-    """Replicas and the time."""
-
-    def __init__(self, number=2, **options):
-        self.server, self.now, self.options = Server(), 1_000.0, options
-        self.members = [self.join() for _ in range(number)]
-
-    def join(self):
-        return Member(self.server, lambda: self.now, self.options)
-
-    def go(self, seconds=0.3):
-        for _ in range(round(seconds / 0.1)):
-            for member in self.members:
-                member.tell()
-                member.read()
-            self.now += 0.1
-
-    def alike(self):
-        first, *others = [member.dump(HERE) for member in self.members]
-        return all(other == first for other in others)
-
-
-@pytest.fixture
-def some():
-    made = Some()
-    made.go()
-    return made
-
-
-def mark(name):
-    return BlockRef(name, 50)
-
-
-def send(member, *names):
-    return [member.index.align(Request((mark(name), mark("with")), HERE, OrderBudget("retrieved"))) for name in names]
-
-
-def knows(member, name):
-    return member.predict(HERE, [mark(name)]) > 0
-
-
-def damage_snapshot(server):
-    whole = server.snapshot(STREAM)
-    server.replace_snapshot(STREAM, Snapshot(whole.position, whole.mac, whole.data[:-1] + b"?"))
+from .some import HERE, STREAM, damage_snapshot, knows, mark, send
+from .world import PACE, POOL
 
 
 def test_what_was_sent_counts_here_at_once_and_elsewhere_once_it_was_read(some):
@@ -391,65 +342,6 @@ def test_who_has_no_room_for_a_namespace_leaves_its_snapshot_to_others(some):
     some.members = [some.join()]
     some.go(1.0)
     assert knows(some.members[0], "a")
-
-
-def later(whole, position):
-    """A snapshot as a later version writes it."""
-    data = msgspec.msgpack.encode([2, *msgspec.msgpack.decode(whole.data)[1:5], {"more": "than is understood"}])
-    space = Space(POOL, HERE)
-    return Snapshot(position, Names(SECRET).mac(space, b"snapshot", position.encode(), data), data)
-
-
-def with_a_part_more(whole):
-    """A snapshot that has a part as a later version adds them."""
-    names, space = Names(SECRET), Space(POOL, HERE)
-    state = read_state(names, STREAM, whole)[1]
-    parts = [*state.parts, msgspec.msgpack.encode(["later", 1])]
-    return write_state(names, space, whole.position, dict(state.writers), parts, state.founded)
-
-
-@pytest.mark.parametrize("kind", ["version", "state"])
-def test_a_later_version_s_snapshot_is_counted_and_left_alone_as_long_as_somebody_may_use_it(some, kind):
-    one, _ = some.members
-    send(one, "a")
-    some.go()
-    one.compact_soon()
-    some.go()
-    whole = some.server.snapshot(STREAM)
-    snapshot = later(whole, whole.position) if kind == "version" else with_a_part_more(whole)
-    some.server.replace_snapshot(STREAM, snapshot)
-    old = some.join()
-    some.members = [old]
-    some.go(10.0)  # it is not asked for another one, nor is one written
-    send(old, "b")
-    some.go(10.0)
-    assert knows(old, "b")
-    assert old.core.rejected[kind] == 1
-    assert some.server.snapshot(STREAM) == snapshot
-    assert old.core.counts["compacted"] == old.core.counts["founded"] == 0
-    for number in range(12 * PACE.compact_entries):  # nobody has written one since
-        send(old, f"c{number}")
-        some.go(0.1)
-    some.go(5.0)
-    assert read_state(Names(SECRET), STREAM, some.server.snapshot(STREAM))
-
-
-def test_what_an_older_version_forgets_it_asks_a_later_one_to_take_out_of_the_log(some):
-    one, other = some.members
-    send(one, "a")
-    some.go()
-    one.compact_soon()
-    some.go()
-    snapshot = later(some.server.snapshot(STREAM), some.server.snapshot(STREAM).position)
-    some.server.replace_snapshot(STREAM, snapshot)
-    old = some.join()
-    some.members = [old, other]  # the other stands for one that understands it
-    some.go()
-    old.index.forget(HERE)
-    some.go(2.0)
-    assert some.server.snapshot(STREAM) != snapshot
-    assert other.core.counts["compacted"] == 1
-    assert not knows(other, "a")
 
 
 def test_of_too_many_namespaces_those_that_have_nothing_to_tell_are_followed_no_longer(some):
