@@ -42,8 +42,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts: dict[str, tuple[Callable[[], str], Callable[[], str]]] = {
         "hits": (lambda: Hits(3).measure(), lambda: Hits(2, 100).measure()),
-        "appends": (lambda: Appends(20.0, 8.0).measure(), lambda: Appends(3.0, 2.0).measure()),
-        "latency": (lambda: Latency(5, 6.0).measure(), lambda: Latency(1, 2.0, 2_000).measure()),
+        "appends": (lambda: Appends(15.0, 6.0).measure(), lambda: Appends(3.0, 2.0).measure()),
+        "latency": (lambda: Latency(3, 6.0).measure(), lambda: Latency(1, 2.0, 2_000).measure()),
         "start": (start, lambda: start(2_000, 1_000, 2)),
         "outage": (lambda: Outage().measure(), lambda: Outage(2.0, 2.0, 1.0).measure()),
         "size": (size, lambda: size(2.0, (500, 1_000))),
