@@ -126,8 +126,8 @@ class Keeper:
         stream.later = not self._replace(stream, state) or later
         anchored = bool(entries) and entries[0].position == start
         stream.begin(start, entries[0].mac if anchored else None, state)
-        if state is not None:
-            stream.standing = start
+        if snapshot is not None and bad is None:
+            stream.standing = snapshot.position
         stream.unusable = bad
         self._read_on(stream, entries, more=more, first=True, torn=last)
         whole = anchored or (start == START and (state is not None or (bad is None and not self.asks)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import gc
 import importlib
 import json
 import logging
@@ -25,6 +26,7 @@ from .drawn import held, made, planned
 pytestmark = [  # of Ray's own, while it is imported and started
     pytest.mark.filterwarnings(r"ignore::DeprecationWarning:ray\..*"),
     pytest.mark.filterwarnings(r"ignore::FutureWarning:ray\..*"),
+    pytest.mark.filterwarnings("ignore:unclosed file .*ray-data:ResourceWarning"),  # the log of each of its runs
 ]
 
 ROWS = made(600, 80)
@@ -54,6 +56,13 @@ def ray(tmp_path_factory):
     ray.shutdown()
     os.environ.clear()
     os.environ.update(before)
+
+
+@pytest.fixture(autouse=True)
+def _collected():
+    """What Ray leaves open goes with the test that it was opened for."""
+    yield
+    gc.collect()
 
 
 def lists(plan):
