@@ -30,14 +30,14 @@ def plain_key(key: Hashable) -> bytes | str | int:
         number = int(key)
         if -(2**63) <= number < 2**63:
             return number
-        return _hash(b"int", number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True))
+        return hashed(b"int", number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True))
     if isinstance(key, str):
         text = str.__str__(key)
-        if len(text) <= LONGEST and (text.isascii() or _is_text(text)):
+        if len(text) <= LONGEST and (text.isascii() or is_text(text)):
             return text
-        return _hash(b"str", text.encode("utf-8", "surrogatepass"))
+        return hashed(b"str", text.encode("utf-8", "surrogatepass"))
     if isinstance(key, bytes):
-        return _hash(b"bytes", bytes(key)) if len(key) > LONGEST else bytes(key)
+        return hashed(b"bytes", bytes(key)) if len(key) > LONGEST else bytes(key)
     raise InputError(
         f"a block's key must be bytes, str or int for an index that is shared, not {type(key).__name__} {short(key)}"
     )
@@ -61,11 +61,12 @@ def plain_request(request: Request) -> Request:
     return replace(request, blocks=blocks)
 
 
-def _hash(kind: bytes, value: bytes) -> bytes:
+def hashed(kind: bytes, value: bytes) -> bytes:
+    """What stands for a key of a kind: 32 bytes that no key of another kind has."""
     return hashlib.blake2b(value, digest_size=32, person=b"ctxpilot" + kind).digest()
 
 
-def _is_text(text: str) -> bool:
+def is_text(text: str) -> bool:
     """Whether it can be written at all: a lone surrogate, from a badly decoded file, cannot."""
     try:
         text.encode("utf-8")

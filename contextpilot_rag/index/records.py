@@ -133,11 +133,8 @@ def sent(alignment: Alignment, *, learn: bool) -> Sent:
 def observed(alignment: Alignment, usage: Usage, of: str) -> Observed:
     """The record of a report on an alignment that was taken in, with its belief."""
     belief = alignment.belief or Belief(0)
-    blocks = [alignment.request.blocks[rank] for rank in alignment.order]
     return Observed(
-        alignment.request.namespace.head,
-        [block.key for block in blocks],
-        [block.tokens for block in blocks],
+        *_in_prompt_order(alignment),
         alignment.cached_blocks,
         alignment.predicted_cached_tokens,
         of,
@@ -153,15 +150,18 @@ def observed(alignment: Alignment, usage: Usage, of: str) -> Observed:
 def failed(alignment: Alignment) -> Failed:
     """The record of an alignment that was taken in and then not computed."""
     belief = alignment.belief or Belief(0)
-    blocks = [alignment.request.blocks[rank] for rank in alignment.order]
     return Failed(
-        alignment.request.namespace.head,
-        [block.key for block in blocks],
-        [block.tokens for block in blocks],
+        *_in_prompt_order(alignment),
         alignment.cached_blocks,
         belief.tree,
         belief.at,
     )
+
+
+def _in_prompt_order(alignment: Alignment) -> tuple[str, list[Any], list[int]]:
+    """The head of its namespace, and its blocks' keys and tokens."""
+    blocks = [alignment.request.blocks[rank] for rank in alignment.order]
+    return alignment.request.namespace.head, [block.key for block in blocks], [block.tokens for block in blocks]
 
 
 def checked(record: IndexRecord) -> IndexRecord:

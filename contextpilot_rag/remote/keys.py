@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from ..errors import InputError
+from ..index.plain_keys import hashed, is_text
 from ..types import BlockRef, short
 from .wire import BlockIn
 
@@ -29,30 +28,17 @@ def block_in(block: BlockRef) -> BlockIn:
     """
     key = block.key
     if isinstance(key, bytes):
-        named = key.hex() if 8 <= len(key) <= 32 and type(key) is bytes else _hash(b"bytes", bytes(key))
+        named = key.hex() if 8 <= len(key) <= 32 and type(key) is bytes else hashed(b"bytes", bytes(key)).hex()
         return BlockIn(hash=named, tokens=block.tokens)
     if isinstance(key, str):
         text = str.__str__(key)
-        if text and len(text) <= _LONGEST_ID and (text.isascii() or _is_text(text)):
+        if text and len(text) <= _LONGEST_ID and (text.isascii() or is_text(text)):
             return BlockIn(id=text, tokens=block.tokens)
-        return BlockIn(hash=_hash(b"str", text.encode("utf-8", "surrogatepass")), tokens=block.tokens)
+        return BlockIn(hash=hashed(b"str", text.encode("utf-8", "surrogatepass")).hex(), tokens=block.tokens)
     if isinstance(key, int):
         number = int(key)
         digits = number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
-        return BlockIn(hash=_hash(b"int", digits), tokens=block.tokens)
+        return BlockIn(hash=hashed(b"int", digits).hex(), tokens=block.tokens)
     raise InputError(
         f"a block's key must be bytes, str or int for an index that is a service, not {type(key).__name__} {short(key)}"
     )
-
-
-def _hash(kind: bytes, value: bytes) -> str:
-    return hashlib.blake2b(value, digest_size=32, person=b"ctxpilot" + kind).hexdigest()
-
-
-def _is_text(text: str) -> bool:
-    """Whether it can be sent at all: a lone surrogate, from a badly decoded file, cannot."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -10,7 +10,7 @@ from msgspec import Meta, Raw, Struct
 
 from ..types import Namespace
 from .log import Entry, Snapshot, Written
-from .space import Names, Space
+from .space import Names, Space, utf8
 
 _VERSION = 1
 _MOST_BYTES = 64 * 2**20  # of an entry
@@ -127,7 +127,7 @@ def read_state(names: Names, stream: str, snapshot: Snapshot) -> tuple[Space, St
 
 def _fields(space: Space) -> tuple[bytes, bytes, bytes, bytes]:
     named = space.namespace
-    return _bytes(space.pool), _bytes(named.tenant), _bytes(named.model), _bytes(named.corpus)
+    return utf8(space.pool), utf8(named.tenant), utf8(named.model), utf8(named.corpus)
 
 
 def _verified(names: Names, stream: str, mac: bytes, data: bytes, *kind: bytes) -> Space:
@@ -150,10 +150,6 @@ def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
         return decoder.decode(data)
     except UNREADABLE:
         raise Rejected("schema") from None
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
 
 
 def _text(data: bytes) -> str:

@@ -83,10 +83,11 @@ class Names:
 
 
 def _stream(key: bytes, named: Namespace) -> str:
-    fields = (_bytes(named.tenant), _bytes(named.model), _bytes(named.corpus))
+    fields = (utf8(named.tenant), utf8(named.model), utf8(named.corpus))
     whole = b"".join([len(field).to_bytes(4, "big") + field for field in fields])
     return hmac.digest(key, b"stream" + whole, "sha256").hex()[:32]
 
 
-def _bytes(text: str) -> bytes:
+def utf8(text: str) -> bytes:
+    """A text as bytes, whatever it is made of."""
     return text.encode("utf-8", "surrogatepass")
