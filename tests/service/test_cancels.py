@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import threading
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
+
+from contextpilot_rag.service.tenant import Tenant
 
 from .harness import SECONDS, serving
 
@@ -117,25 +121,37 @@ def test_fifty_clients_with_random_cancels(caplog):
     assert not caplog.records
 
 
-def test_a_batch_leaves_others_their_turn() -> None:
-    """Single requests are answered while a batch is worked on, not after it."""
-    batch = {"requests": [request(f"b{number}", random.Random(number)) for number in range(400)]}
-    order: list[str] = []
+def test_a_batch_leaves_others_their_turn(monkeypatch) -> None:
+    """Single requests are answered while a batch is worked on, not after it: it has work as long as they wait."""
+    batch = {"requests": [request(f"b{number}", random.Random(number)) for number in range(1_000)]}
+    begun, answered, done = threading.Event(), threading.Event(), 0
+    align = Tenant.align
 
-    async def asked(port: int, name: str, sent: bytes) -> None:
+    def slowly(self, given, found=None):
+        nonlocal done
+        if given.key.startswith("b"):
+            begun.set()
+            if not answered.is_set():
+                time.sleep(0.006)
+            done += 1
+        return align(self, given, found)
+
+    async def asked(port: int, sent: bytes) -> int:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(sent)
         assert (await answer(reader))[0] == 200
-        order.append(name)
         writer.close()
+        return done
 
-    async def both(port: int) -> None:
-        long = asyncio.ensure_future(asked(port, "batch", message("/v1/align/batch", batch)))
-        await asyncio.sleep(0.01)
-        for number in range(3):
-            await asked(port, "single", message("/v1/align", request(f"s{number}", random.Random(number))))
-        await long
+    async def both(port: int) -> list[int]:
+        long = asyncio.ensure_future(asked(port, message("/v1/align/batch", batch)))
+        assert await asyncio.to_thread(begun.wait, SECONDS)
+        seen = [await asked(port, message("/v1/align", request(f"s{n}", random.Random(n)))) for n in range(3)]
+        answered.set()
+        assert await long == 1_000
+        return seen
 
-    with serving(max_batch=400) as service:
-        asyncio.run(both(service.port))
-    assert order.index("batch") > order.index("single")
+    monkeypatch.setattr(Tenant, "align", slowly)
+    with serving(max_batch=1_000) as service:
+        seen = asyncio.run(both(service.port))
+    assert max(seen) < 1_000
