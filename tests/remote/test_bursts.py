@@ -218,6 +218,7 @@ async def test_a_service_that_answers_others_meanwhile_is_alive():
         hanging = [asyncio.ensure_future(index.aalign(REQUEST)) for _ in range(6)]
         while len(service.asked) < 6:  # noqa: ASYNC110  a thread counts
             await asyncio.sleep(0.001)
+        index._own().calls.timeout = 20
         assert (await index.aalign(REQUEST)).order == (0, 1)
         answers = await asyncio.gather(*hanging, return_exceptions=True)
         assert all(isinstance(one, IndexUnreachable) for one in answers)

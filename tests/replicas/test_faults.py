@@ -113,11 +113,10 @@ class World:
 
     def goes_on(self, seconds: float) -> None:
         """For so long every replica that is not stopped answers, no matter what."""
-        before, started = self.answered(), time.monotonic()
+        before = self.answered()
         time.sleep(seconds)
-        passed = time.monotonic() - started
-        for one, other in zip(before, self.answered(), strict=True):
-            assert other - one > 10 * passed  # of about ninety a second, on a machine with nothing else to do
+        # About ninety a second, on a machine with nothing else to do; one a second, if each waited for the log.
+        self.until(lambda found: all(now["answered"] - was > 30 for was, now in zip(before, found, strict=True)), 10.0)
 
     def mended(self) -> None:
         """The fault has ended: all are to join again, and go on under load meanwhile."""

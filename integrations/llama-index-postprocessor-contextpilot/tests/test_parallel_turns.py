@@ -129,16 +129,20 @@ async def test_blocking_calls_between_tasks():
 
 
 async def test_a_memory_that_is_bound_to_an_event_loop_is_never_waited_for_inside_of_it():
+    asked, free = asyncio.Event(), asyncio.Event()
+
     class Bound(ChatMemoryBuffer):
         async def aget_all(self):
-            await asyncio.sleep(0.05)
+            asked.set()
+            await free.wait()
             return self.get_all()
 
     chat = chatting(memory=Bound.from_defaults(token_limit=10**9))
     task = asyncio.create_task(chat.achat("task"))
-    await asyncio.sleep(0.02)
+    await asyncio.wait_for(asked.wait(), 30)
     with pytest.raises(RuntimeError, match="await achat"):
         chat.chat("blocking")
+    free.set()
     await asyncio.gather(task, chat.achat("another"))
     await asyncio.to_thread(chat.chat, "thread")
     is_sound(chat.chat_history, ["task", "another", "thread"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 
 import pytest
 from contextpilot_rag import AsyncContextPilot
@@ -68,23 +68,18 @@ async def test_everything_else_is_the_memorys_own(tmp_path):
 
 
 async def test_a_memory_that_is_not_async_does_not_block_the_loop():
-    def slept():
-        time.sleep(0.2)
+    asked, free = threading.Event(), threading.Event()
+
+    def waited():
+        asked.set()
+        free.wait(30)
         return reply("tea")
 
-    ticks = 0
-
-    async def tick():
-        nonlocal ticks
-        while True:
-            ticks += 1
-            await asyncio.sleep(0.01)
-
-    ticking = asyncio.create_task(tick())
-    found = await AsyncContextPilotMemory(Notes(slept)).search("a", **ALICE)
-    ticking.cancel()
-    assert names(found) == ["tea"]
-    assert ticks > 3
+    searching = asyncio.create_task(AsyncContextPilotMemory(Notes(waited)).search("a", **ALICE))
+    assert await asyncio.to_thread(asked.wait, 30)
+    assert not searching.done(), "the loop goes on, and the memory has not answered"
+    free.set()
+    assert names(await searching) == ["tea"]
     hidden = AsyncNotes(reply("tea"))
     assert names(await AsyncContextPilotMemory(Notes(lambda: hidden.search("a"))).search("a", **ALICE)) == ["tea"]
 
