@@ -118,7 +118,7 @@ class Plan(Generic[AlignmentT_co]):
         try:
             import pandas
         except ModuleNotFoundError as error:
-            raise MissingPackage("to_dataframe needs pandas: pip install pandas") from error
+            raise MissingPackage.of(error, "to_dataframe needs", "pandas") from error
         return pandas.DataFrame(
             {
                 "key": [alignment.request.key for alignment in self],

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from . import engine_command, keys_command, plan_command, proxy_command, replay_command, serve_command
 from ._version import __version__
-from .errors import ContextPilotError
+from .errors import ContextPilotError, MissingPackage
 from .settings import Order
 
 
@@ -172,11 +172,7 @@ def _demo(options: argparse.Namespace) -> int:
 
         from .demo.main import DemoOptions, run_demo
     except ModuleNotFoundError as error:
-        print(  # noqa: T201
-            f"contextpilot-rag: the demo needs the package {error.name}: pip install 'contextpilot-rag[demo]'",
-            file=sys.stderr,
-        )
-        return 1
+        raise MissingPackage.of(error, "the demo needs", "contextpilot-rag[demo]") from error
     given = {name: value for name, value in vars(options).items() if name != "run"}
     run_demo(DemoOptions(**given), Console())
     return 0

@@ -25,6 +25,9 @@ ContextPilotError
 
 from __future__ import annotations
 
+_PACKAGES = {"faiss": "faiss-cpu", "opentelemetry": "opentelemetry-api", "zmq": "pyzmq"}
+"""By what they are imported as: optional packages that are published under another name."""
+
 
 class ContextPilotError(Exception):
     """Base of all errors raised by this library."""
@@ -75,7 +78,25 @@ class StateError(InputError):
 
 
 class MissingPackage(ContextPilotError, ImportError):
-    """An optional package is needed for this and is not installed."""
+    """An optional package is needed for this and is not installed; the message says what to install."""
+
+    @classmethod
+    def of(cls, error: ImportError, needs: str, install: str) -> MissingPackage:
+        """The error for an import that failed. If what failed is a module of ours, that is raised as it is.
+
+        Args:
+            error: the import's.
+            needs: what needs it, as the beginning of a sentence: ``"replicas need"``.
+            install: what brings it, as pip is told: ``"contextpilot-rag[replicas]"``.
+
+        >>> print(MissingPackage.of(ImportError(name="zmq.asyncio"), "events need", "contextpilot-rag[events]"))
+        events need pyzmq: pip install 'contextpilot-rag[events]'
+        """
+        module = (error.name or "").partition(".")[0]
+        if module == __package__:
+            raise error
+        package = _PACKAGES.get(module, module.replace("_", "-"))
+        return cls(f"{needs} {package or error}: pip install '{install}'", name=error.name)
 
 
 class IndexFailed(ContextPilotError):

@@ -103,11 +103,7 @@ def _serve(settings: ProxySettings, chosen: Settings, tell: Callable[[str], None
     try:
         from .proxy.process import serve
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == __package__:
-            raise
-        raise MissingPackage(
-            f'the proxy needs the package {error.name}: pip install "contextpilot-rag[proxy]"'
-        ) from None
+        raise MissingPackage.of(error, "the proxy needs", "contextpilot-rag[proxy]") from None
     return serve(settings, chosen, tell)
 
 

@@ -109,11 +109,7 @@ def _serve(settings: ServiceSettings, tell: Callable[[str], None]) -> int:
             return _serve_beside(settings, tell)
         from .service.process import serve
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == __package__:
-            raise
-        raise MissingPackage(
-            f'the service needs the package {error.name}: pip install "contextpilot-rag[service]"'
-        ) from None
+        raise MissingPackage.of(error, "the service needs", "contextpilot-rag[service]") from None
     return serve(settings, tell)
 
 

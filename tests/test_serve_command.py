@@ -209,4 +209,4 @@ def test_without_its_packages_it_says_which(monkeypatch, capsys):
         if name.rpartition(".")[2] in {"process", "server", "protocol"}:
             monkeypatch.delitem(sys.modules, name)
     assert cli.main(["serve", "--port", "0"]) == 1
-    assert 'pip install "contextpilot-rag[service]"' in capsys.readouterr().err
+    assert "the service needs uvicorn: pip install 'contextpilot-rag[service]'" in capsys.readouterr().err

@@ -96,7 +96,7 @@ def _connected(address: str) -> Iterator[None]:
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise MissingPackage("--ray needs Ray: pip install 'contextpilot-rag[ray]'") from error
+        raise MissingPackage.of(error, "--ray needs", "contextpilot-rag[ray]") from error
     if ray.is_initialized():
         yield
         return

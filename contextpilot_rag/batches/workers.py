@@ -67,7 +67,7 @@ class RayWorkers:
         try:
             import ray
         except ModuleNotFoundError as error:
-            raise MissingPackage("plans on Ray need it: pip install 'contextpilot-rag[ray]'") from error
+            raise MissingPackage.of(error, "plans on Ray need", "contextpilot-rag[ray]") from error
         if not ray.is_initialized():
             ray.init()
         self._ray: Any = ray

@@ -34,7 +34,7 @@ def check_zmq() -> None:
     try:
         import zmq  # noqa: F401
     except ImportError as error:
-        raise MissingPackage("KV-cache events need pyzmq: pip install 'contextpilot-rag[events]'") from error
+        raise MissingPackage.of(error, "KV-cache events need", "contextpilot-rag[events]") from error
 
 
 def new_context() -> zmq.Context[zmq.Socket[bytes]]:

@@ -88,7 +88,7 @@ class RedisLog:
         try:
             from .connecting import Server
         except ModuleNotFoundError as error:
-            raise MissingPackage('replicas need redis: pip install "contextpilot-rag[replicas]"') from error
+            raise MissingPackage.of(error, "replicas need", "contextpilot-rag[replicas]") from error
         self._address = address
         self._server = Server(address, context)
         self._timeout = timeout

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import RetrievalError
+from ..errors import MissingPackage, RetrievalError
 from ..types import Block, Context, short
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ def extra(name: str) -> Any:  # noqa: ANN401  a module without types
     """A module that is not installed with the core.
 
     Raises:
-        RetrievalError: it is not there; the message says what to install.
+        MissingPackage: it is not there; the message says what to install.
     """
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise RetrievalError(f"this needs {error.name}: pip install 'contextpilot-rag[retrieval]'") from error
+        raise MissingPackage.of(error, "this needs", "contextpilot-rag[retrieval]") from error
 
 
 def checked_k(k: int) -> int:

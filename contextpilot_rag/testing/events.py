@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from ..engines.kv import Event
-from ..errors import EngineUnavailable
+from ..errors import EngineUnavailable, MissingPackage
 from .wire import EventOptions, encoded
 
 if TYPE_CHECKING:
@@ -85,16 +85,15 @@ class EventPublisher:
         replay_port: 0: any free one.
 
     Raises:
-        EngineUnavailable: pyzmq is not installed, or a port is taken.
+        EngineUnavailable: a port is taken.
+        MissingPackage: pyzmq is not installed.
     """
 
     def __init__(self, log: EventLog, events_port: int = 0, replay_port: int = 0) -> None:
         try:
             import zmq
         except ModuleNotFoundError as error:
-            raise EngineUnavailable(
-                "the FakeEngine's events need pyzmq: pip install 'contextpilot-rag[testing]'"
-            ) from error
+            raise MissingPackage.of(error, "the FakeEngine's events need", "contextpilot-rag[testing]") from error
         self._log = log
         self._topic = log.options.topic.encode()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

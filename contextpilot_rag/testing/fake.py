@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import EngineUnavailable
+from ..errors import EngineUnavailable, MissingPackage
 from .answers import Answer
 from .chat import limited, pieces, tokenized
 from .checks import check
@@ -180,15 +180,16 @@ class FakeEngine:
             replay_port: for `replay_url`; 0: any free one.
 
         Raises:
-            EngineUnavailable: starlette, uvicorn or pyzmq are not installed, or a port is taken.
+            EngineUnavailable: a port is taken.
+            MissingPackage: starlette, uvicorn or pyzmq are not installed.
         """
         with self._server_lock:
             if self._server is None:
                 try:
                     from .server import LoopbackServer
                 except ModuleNotFoundError as error:
-                    raise EngineUnavailable(
-                        f"the FakeEngine's server needs {error.name}: pip install 'contextpilot-rag[testing]'"
+                    raise MissingPackage.of(
+                        error, "the FakeEngine's server needs", "contextpilot-rag[testing]"
                     ) from error
                 log = self._core.log
                 publisher = None if log is None else EventPublisher(log, events_port, replay_port)

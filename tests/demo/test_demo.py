@@ -139,7 +139,7 @@ def test_errors_are_one_clear_line(arguments, message, capsys):
 def test_a_missing_extra_is_named(monkeypatch, capsys):
     monkeypatch.setitem(__import__("sys").modules, "rich.console", None)
     assert main(["demo"]) == 1
-    assert "pip install 'contextpilot-rag[demo]'" in capsys.readouterr().err
+    assert "the demo needs rich: pip install 'contextpilot-rag[demo]'" in capsys.readouterr().err
 
 
 def test_an_interruption_ends_quietly(monkeypatch, capsys):

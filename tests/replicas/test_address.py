@@ -142,7 +142,7 @@ except MissingPackage as error:
     print(error)
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == 'replicas need redis: pip install "contextpilot-rag[replicas]"'
+    assert said.stdout.strip() == "replicas need redis: pip install 'contextpilot-rag[replicas]'"
     assert issubclass(MissingPackage, ImportError)
 
 

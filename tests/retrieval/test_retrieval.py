@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contextpilot_rag import Block, Context
-from contextpilot_rag.errors import ConflictingBlocks, RetrievalError
+from contextpilot_rag.errors import ConflictingBlocks, MissingPackage, RetrievalError
 from contextpilot_rag.retrieval.bm25 import BM25Retriever, from_bm25
 from contextpilot_rag.retrieval.faiss import FaissRetriever, from_faiss
 from contextpilot_rag.retrieval.fusion import fuse
@@ -190,7 +190,7 @@ def test_fusion_keeps_blocks_without_ids_apart():
 
 def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "rank_bm25", None)
-    with pytest.raises(RetrievalError, match=r"needs rank_bm25: pip install 'contextpilot-rag\[retrieval\]'"):
+    with pytest.raises(MissingPackage, match=r"needs rank-bm25: pip install 'contextpilot-rag\[retrieval\]'"):
         BM25Retriever(CORPUS)
 
 

@@ -7,7 +7,7 @@ import sys
 import msgspec
 import pytest
 
-from contextpilot_rag.errors import EngineUnavailable, SettingsError
+from contextpilot_rag.errors import MissingPackage, SettingsError
 from contextpilot_rag.testing import EventOptions, FakeEngine
 from contextpilot_rag.testing.events import END
 from tests.testing.common import ENGLISH, MESSAGES, user
@@ -115,7 +115,7 @@ def test_sglangs_dialect():
 
 def test_without_pyzmq_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "zmq", None)
-    with pytest.raises(EngineUnavailable, match=r"need pyzmq: pip install 'contextpilot-rag\[testing\]'"):
+    with pytest.raises(MissingPackage, match=r"need pyzmq: pip install 'contextpilot-rag\[testing\]'"):
         FakeEngine(events=True).start()
     FakeEngine().start().stop()
 

@@ -14,9 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import openai
 import pytest
 
-from contextpilot_rag.errors import (
-    EngineUnavailable,
-)
+from contextpilot_rag.errors import EngineUnavailable, MissingPackage
 from contextpilot_rag.testing import FakeEngine, server
 from tests.testing.common import MESSAGES, chat_body, post
 
@@ -119,7 +117,7 @@ def test_a_server_that_does_not_end(monkeypatch):
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "contextpilot_rag.testing.server")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(EngineUnavailable, match=r"needs uvicorn: pip install 'contextpilot-rag\[testing\]'"):
+    with pytest.raises(MissingPackage, match=r"needs uvicorn: pip install 'contextpilot-rag\[testing\]'"):
         FakeEngine().start()
 
 

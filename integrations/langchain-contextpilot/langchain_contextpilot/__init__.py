@@ -38,7 +38,5 @@ def __getattr__(name: str) -> object:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in {"langchain", "langgraph"}:
             raise
-        raise MissingPackage(
-            "ContextPilotMiddleware needs langchain: pip install 'langchain-contextpilot[agents]'"
-        ) from error
+        raise MissingPackage.of(error, "ContextPilotMiddleware needs", "langchain-contextpilot[agents]") from error
     return ContextPilotMiddleware

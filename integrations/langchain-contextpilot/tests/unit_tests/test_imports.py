@@ -35,5 +35,5 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(langchain_contextpilot, "middleware", raising=False)
     monkeypatch.setitem(sys.modules, "langchain", None)
-    with pytest.raises(MissingPackage, match=r"pip install 'langchain-contextpilot\[agents\]'"):
+    with pytest.raises(MissingPackage, match=r"needs langchain: pip install 'langchain-contextpilot\[agents\]'"):
         _ = langchain_contextpilot.ContextPilotMiddleware
