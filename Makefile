@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-integrations test-engines check format clean
+.PHONY: help demo test test-integrations test-engines docs check format clean
 
 help:
 	@echo "make demo    see it work: real documents, real retrieval, a real engine (ARGS='--limit 20 ...' for options)"
 	@echo "make test    run all tests"
 	@echo "make test-integrations  test the LlamaIndex, LangChain and Mem0 packages, with the newest and the oldest frameworks"
 	@echo "make test-engines  test with a real engine: vLLM on the CPU, with a small model made here (Linux on x86_64)"
+	@echo "make docs    the documentation site, in site/"
 	@echo "make check   linters, type checker, file sizes"
 	@echo "make format  format the code"
 
@@ -28,6 +29,10 @@ test-integrations:
 test-engines:
 	@PYTHON="$(PYTHON)" sh scripts/engines.sh $(ARGS)
 
+docs: $(VENV)/.ready-docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "The documentation: site/index.html"
+
 check: $(VENV)/.ready-dev
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
@@ -43,4 +48,4 @@ $(VENV)/.ready-%: pyproject.toml constraints.txt scripts/setup.sh
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-newest .venv-oldest .venv-engines .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage build dist
+	rm -rf $(VENV) .venv-newest .venv-oldest .venv-engines .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage build dist site
