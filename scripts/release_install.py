@@ -4,8 +4,8 @@
 
 Two environments for each Python: the core, first without extras and then with them, every dependency as old as its
 metadata allows (the oldest Python) or as new (the newest); and all packages with the oldest or the newest frameworks
-that were tested. In each, from a folder elsewhere, release_smoke.py uses what is installed; mypy checks a user's code. A
-Python that this machine does not have is skipped, and said; in CI (CI=true) there must be one at least.
+that were tested. In each, from a folder elsewhere, release_smoke.py uses what is installed; mypy checks a user's code.
+A Python that this machine does not have is skipped, and said; in CI (CI=true) there must be one at least.
 """
 
 from __future__ import annotations
