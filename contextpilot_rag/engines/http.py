@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SECONDS = 10.0
 MOST_BYTES = 64 * 2**20  # of one answer: the token ids of some millions of tokens
-_CONNECTIONS = 4  # at a time
+CONNECTIONS = 4  # at a time
 _SHOWN = 200  # bytes that are looked at of what an engine says about a refusal
 _CUT_SHORT = "without sending complete message body"  # httpcore's words for an answer that ended early
 
@@ -37,13 +37,20 @@ class EngineHttp:
         engine: whose address and API key are used.
         seconds: that one answer may take, all in all.
         most: bytes that one answer may have.
+        connections: requests at a time.
 
     Raises:
         SettingsError: the address cannot be used.
     """
 
-    def __init__(self, engine: Engine, seconds: float = DEFAULT_SECONDS, most: int = MOST_BYTES) -> None:
-        self.engine = engine
+    def __init__(
+        self,
+        engine: Engine,
+        seconds: float = DEFAULT_SECONDS,
+        most: int = MOST_BYTES,
+        connections: int = CONNECTIONS,
+    ) -> None:
+        self.engine, self._connections = engine, connections
         self._seconds = seconds
         self._most = most
         parts = urlsplit(engine.url)
@@ -129,7 +136,7 @@ class EngineHttp:
                     import ssl
 
                     context = ssl.create_default_context()
-                self._transport = Transport(self._address, self._headers, context, _CONNECTIONS)
+                self._transport = Transport(self._address, self._headers, context, self._connections)
             return self._transport
 
     def _where(self, path: str) -> str:

@@ -1,0 +1,51 @@
+"""The arms that are compared: every preset, limit and wording on offer, layouts that were tried, and controls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .words import Arm
+
+BASE = "as retrieved"
+"""What every other arm is compared with."""
+
+_SINGLE = (
+    Arm(BASE, "retrieved", about="the retriever's order"),
+    Arm("balanced", "balanced", about="heaviest cached prefix, the rest as retrieved; no hint"),
+    Arm("balanced, hint: order", "balanced", "order", about="all labels, best first"),
+    Arm("balanced, hint: best", "balanced", "best", about="the best block's label"),
+    Arm("balanced, hint: title", "balanced", "title", about="label, and how the best block begins"),
+    Arm("balanced, hint: sentence", "balanced", "sentence", about="label, and the best block's nearest sentence"),
+    Arm("balanced, echo 1", "balanced", "order", echo=1, about="the best block once more at the end"),
+    Arm("balanced, echo 2", "balanced", "order", echo=2, about="the two best blocks once more"),
+    Arm("balanced, min_gain 0", "gain-0", "order", about="every gain is taken"),
+    Arm("balanced, min_gain 25 %", "gain-25", "order", about="only large gains"),
+    Arm("balanced, min_gain 40 %", "gain-40", "order", about="only very large gains"),
+    Arm("balanced, protect_top 1", "protect-1", "order", about="the best block stays first"),
+    Arm("balanced, protect_top 3", "protect-3", "order", about="the three best stay"),
+    Arm("balanced, displacement 2", "near-2", "order", about="no block moves more than two places"),
+    Arm("balanced, gap", "gap", "order", about="left alone where the best score is a fifth above the next"),
+    Arm("balanced, best last", "best-last", "order", about="the best block is not aligned, and stands last"),
+    Arm("throughput", "throughput", about="heaviest prefix, the rest by what is shared; no hint"),
+    Arm("throughput, hint: order", "throughput", "order", about="the same with all labels"),
+    Arm("throughput, hint: sentence", "throughput", "sentence", about="the same, with the best block's sentence"),
+    Arm("sorted by id", "sorted", about="control"),
+    Arm("shuffled", "shuffled", about="control"),
+    Arm("reversed", "reversed", about="control: the best block last"),
+)
+
+SINGLE: Mapping[str, Arm] = {arm.name: arm for arm in _SINGLE}
+"""For questions that stand alone."""
+
+_TALKS = (
+    Arm(BASE, "each turn everything", about="every block each turn, in the retriever's order"),
+    Arm("blocks replaced", "blocks once", about="location hints for blocks that were given"),
+    Arm("blocks and chunks replaced", "blocks and chunks once", about="and for parts of blocks"),
+    Arm("aligned", "aligned, everything", "order", about="every block each turn, aligned"),
+    Arm("aligned, blocks replaced", "aligned, blocks once", "order", about="the default of a conversation"),
+    Arm("aligned, blocks and chunks replaced", "aligned, chunks once", "order", about="all of it"),
+    Arm("throughput, blocks replaced", "aligned for throughput, blocks once", "order", about="the other preset"),
+)
+
+TALKS: Mapping[str, Arm] = {arm.name: arm for arm in _TALKS}
+"""For turns of conversations."""

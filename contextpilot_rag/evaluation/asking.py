@@ -1,0 +1,122 @@
+"""What the engine says to a prompt: its answer at temperature 0, and how probable it finds the right one.
+
+The probability is taken by teacher forcing. vLLM gives it in two ways, which agree to the last digit: as
+log-probabilities of a prompt that ends with the answer (``prompt_logprobs``), for which it computes the prompt anew; or
+token by token, each the only one allowed (``allowed_token_ids``), which reuses what is cached. An engine that gives
+neither is asked for its answer alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..engines.http import EngineHttp
+from ..errors import EngineError, EngineRefused
+from .words import Outcome
+
+Scoring = Literal["forced", "prompt", "none"]
+MOST_SCORED = 24  # tokens of the right answer
+_Messages = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What an answer depends on beside its prompt.
+
+    Args:
+        model: the engine's name for it.
+        max_tokens: of an answer.
+        scoring: how the right answer's probability is taken.
+        most_scored: tokens of the right answer, from its beginning, that are scored.
+    """
+
+    model: str
+    max_tokens: int = 32
+    scoring: Scoring = "forced"
+    most_scored: int = MOST_SCORED
+
+    def __str__(self) -> str:
+        return f"{self.model}, {self.max_tokens} tokens, {self.scoring}, {self.most_scored} scored"
+
+
+class Asker:
+    """Asks one engine. Thread-safe.
+
+    Args:
+        http: the engine.
+        terms: of all answers.
+    """
+
+    def __init__(self, http: EngineHttp, terms: Terms) -> None:
+        self._http, self.terms = http, terms
+
+    def ask(self, key: str, messages: _Messages, gold: str | None, salt: str | None = None) -> Outcome:
+        """One prompt.
+
+        Args:
+            key: names it.
+            messages: of the prompt.
+            gold: the right answer; None or empty: nothing is scored.
+            salt: for the engine's cache; None: none.
+
+        Raises:
+            EngineError: the engine failed, or refused what it was asked.
+        """
+        more = {} if salt is None else {"cache_salt": salt}
+        body = {"model": self.terms.model, "messages": messages, "max_tokens": self.terms.max_tokens, "temperature": 0}
+        found = self._http.post("/v1/chat/completions", {**body, **more})
+        try:
+            text = found["choices"][0]["message"]["content"] or ""
+            usage = found["usage"]
+            tokens, cached = usage["prompt_tokens"], (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+            scores = self._scores(messages, gold, tokens, more) if gold else []
+        except (KeyError, IndexError, TypeError) as error:
+            raise EngineRefused(f"the engine's answer is none that this understands: {error!r}") from error
+        return Outcome(key, text, tokens, cached, sum(scores) if scores else None, len(scores))
+
+    def _scores(self, messages: _Messages, gold: str, tokens: int, more: Mapping[str, Any]) -> list[float]:
+        ways: Mapping[str, Callable[[_Messages, str, int, Mapping[str, Any]], list[float]]] = {
+            "forced": self._forced,
+            "prompt": self._of_prompt,
+        }
+        way = ways.get(self.terms.scoring)
+        return [] if way is None else way(messages, gold, tokens, more)[: self.terms.most_scored]
+
+    def _of_prompt(self, messages: _Messages, gold: str, tokens: int, more: Mapping[str, Any]) -> list[float]:
+        """From the engine's log-probabilities of a prompt that ends with the right answer."""
+        body = {"model": self.terms.model, "messages": _answered(messages, gold), "max_tokens": 1, "temperature": 0}
+        found = self._http.post("/v1/chat/completions", {**body, **_OPEN_ENDED, "prompt_logprobs": 0, **more})
+        return [float(next(iter(entry.values()))["logprob"]) for entry in found["prompt_logprobs"][tokens:]]
+
+    def _forced(self, messages: _Messages, gold: str, tokens: int, more: Mapping[str, Any]) -> list[float]:
+        """Token by token; what stands before is cached."""
+        asked = {"model": self.terms.model, "messages": _answered(messages, gold), **_OPEN_ENDED}
+        ids = self._http.post("/tokenize", asked)["tokens"]
+        scores = []
+        for end in range(tokens, min(len(ids), tokens + self.terms.most_scored)):
+            body = {"model": self.terms.model, "prompt": ids[:end], "max_tokens": 1, "temperature": 0, "logprobs": 0}
+            found = self._http.post("/v1/completions", {**body, "allowed_token_ids": [ids[end]], **more})
+            scores.append(float(found["choices"][0]["logprobs"]["token_logprobs"][0]))
+        return scores
+
+
+_OPEN_ENDED = {"add_generation_prompt": False, "continue_final_message": True}
+
+
+def _answered(messages: _Messages, gold: str) -> list[Mapping[str, Any]]:
+    return [*messages, {"role": "assistant", "content": gold}]
+
+
+def scoring_of(http: EngineHttp, model: str) -> Scoring:
+    """The best way that an engine has to score a right answer, tried out on a short prompt."""
+    messages = [{"role": "user", "content": "What is two and two?"}]
+    for scoring in ("forced", "prompt"):
+        try:
+            outcome = Asker(http, Terms(model, 1, scoring, 2)).ask("", messages, "four")
+        except (EngineError, KeyError, TypeError, IndexError):
+            continue
+        if outcome.logprob is not None:
+            return scoring
+    return "none"
