@@ -20,6 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from quality_engine import started
 from quality_sets import SETS, questions
 
 from contextpilot_rag.engines.engine import Engine
@@ -51,7 +52,7 @@ def main() -> None:
     kept = Kept(options.results)
     if not options.report_only:
         with ExitStack() as stack:
-            url = options.endpoint or ""
+            url = options.endpoint or stack.enter_context(started(options.model, 18124))
             http = EngineHttp(Engine(url), SECONDS, connections=options.concurrency)
             stack.callback(http.close)
             _ask(http, kept, options)
