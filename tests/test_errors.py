@@ -23,7 +23,7 @@ def promised() -> list[str]:
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "MissingPackage.of":
                 install = node.args[2]
                 assert isinstance(install, ast.Constant), module
-                installs.append(install.value)
+                installs.append(str(install.value))
     return installs
 
 

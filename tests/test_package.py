@@ -15,7 +15,7 @@ ROOT = Path(contextpilot_rag.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 # From DESIGN's map: who may import whom. A room imports only what stands to its left.
 FLOORS = (
-    "errors forking failing types batch _version checking settings identity tokens dedup intake index prompt expand "
+    "errors deprecation forking failing types batch _version checking settings identity tokens dedup intake index prompt expand "
     "conversation remote replicas engines retrieval waiting deciding asking choosing run_options results sending "
     "learning pilot async_pilot adapter trace replay batches service proxy"
 ).split()
