@@ -14,6 +14,10 @@ from collections.abc import Callable
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from contextpilot_rag import ContextPilot
 
 TEXTS = {
     name: f"{name} are borrowed at the gate, and are back by nine. " * 20 for name in ("Bicycles", "Helmets", "Boats")
@@ -30,8 +34,8 @@ def core() -> None:
     assert Path(sys.prefix) in Path(contextpilot_rag.__file__).parents, contextpilot_rag.__file__
     assert contextpilot_rag.__version__ == version("contextpilot-rag")
     pilot = ContextPilot()
-    orders = [pilot.align([(name, TEXTS[name]) for name in names], asked).ids for asked, names in QUESTIONS.items()]
-    assert orders == [("Bicycles", "Helmets"), ("Bicycles", "Helmets", "Boats")], orders
+    orders = [order(pilot, asked) for asked in QUESTIONS]
+    assert orders == [["Bicycles", "Helmets"], ["Bicycles", "Helmets", "Boats"]], orders
     assert command("--version") == f"contextpilot-rag {contextpilot_rag.__version__}"
     lines = [json.dumps({"qid": asked, "context_ids": names}) for asked, names in QUESTIONS.items()]
     Path("trace.jsonl").write_text("\n".join(lines), encoding="utf-8")
@@ -116,9 +120,8 @@ def service() -> None:
                 ".,;"
             )
             with ContextPilot(address, on_error="raise", index_timeout=10) as pilot:
-                for asked, names in QUESTIONS.items():
-                    ids = pilot.align([(name, TEXTS[name]) for name in names], asked).ids
-            assert ids == ("Bicycles", "Helmets", "Boats"), ids
+                orders = [order(pilot, asked) for asked in QUESTIONS]
+            assert orders[1] == ["Bicycles", "Helmets", "Boats"], orders
             with urllib.request.urlopen(f"{address}/") as page:
                 assert b"</html>" in page.read()
         finally:
@@ -168,6 +171,12 @@ def mem0() -> None:
     ]
     assert orders[1] == ["Bicycles", "Helmets", "Boats"], orders
     assert find_spec("mem0") is not None
+
+
+def order(pilot: ContextPilot, asked: str) -> list[object]:
+    """The ids of a question's blocks, as its pilot orders them."""
+    alignment = pilot.align([(name, TEXTS[name]) for name in QUESTIONS[asked]], asked)
+    return list(alignment.labels.values())
 
 
 def command(*arguments: str) -> str:
