@@ -15,8 +15,8 @@ ROOT = Path(contextpilot_rag.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 # From DESIGN's map: who may import whom. A room imports only what stands to its left.
 FLOORS = (
-    "errors deprecation forking failing types batch _version checking settings identity tokens dedup intake index prompt expand "
-    "conversation remote replicas engines retrieval waiting deciding asking choosing run_options results sending "
+    "errors deprecation forking failing types batch _version checking settings identity tokens dedup intake index prompt "
+    "expand conversation remote replicas engines retrieval waiting deciding asking choosing run_options results sending "
     "learning pilot async_pilot adapter trace replay batches service proxy"
 ).split()
 HEAVY = tuple(
