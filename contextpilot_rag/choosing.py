@@ -42,6 +42,8 @@ _unprotected = threading.Event()  # it was said that entries are not
 def chosen_settings(settings: Settings | None, index: str | ContextIndex | None, given: Mapping[str, Any]) -> Settings:
     """The settings of a pilot, from an object or the environment, with those that were given one by one.
 
+    Where the environment says that reordering is off, nothing overrules it: it is the switch for incidents.
+
     Raises:
         SettingsError: an unknown setting, or a value that it cannot have.
     """
@@ -49,7 +51,8 @@ def chosen_settings(settings: Settings | None, index: str | ContextIndex | None,
         raise SettingsError(f"settings must be a Settings object, not {type(settings).__name__}")
     if isinstance(index, str):
         given = {**given, "index": index}
-    return Settings.from_env(**given) if settings is None else settings.with_(**given)
+    chosen = Settings.from_env(**given) if settings is None else settings.with_(**given)
+    return chosen if of_environment("enabled", otherwise=True) else chosen.with_(enabled=False)
 
 
 def chosen_parts(
