@@ -130,7 +130,8 @@ class Keeper:
             stream.standing = snapshot.position
         stream.unusable = bad
         self._read_on(stream, entries, more=more, first=True, torn=last)
-        whole = anchored or (start == START and (state is not None or (bad is None and not self.asks)))
+        begun = stream.begun if state is not None else bad is None and not self.asks
+        whole = anchored or (start == START and begun)
         if (stream.torn or (stream.entries and not whole)) and not stream.later:
             self._mender.miss(stream, None if snapshot is None else snapshot.position)
         if why != "new":

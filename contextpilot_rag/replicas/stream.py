@@ -39,6 +39,7 @@ class Stream:
         mac: that entry's; None: it is not there, or nothing was read.
         founded: the name of the snapshot that all began with.
         torn: that snapshot could not be read.
+        begun: the first entry that was read names that snapshot, so that none before it was dropped.
         loaded: what the sink knows is what stands in the log up to the position. Where it is not, all is to be read
             anew.
         why: it is not loaded, in a word for metrics.
@@ -73,7 +74,7 @@ class Stream:
         self.position, self.mac = position, mac
         self.writers: OrderedDict[str, int] = OrderedDict() if state is None else OrderedDict(state.writers)
         self.founded = "" if state is None else state.founded
-        self.torn = False
+        self.torn = self.begun = False
         self.entries = 0
 
     def lose(self, why: str) -> None:
@@ -123,6 +124,8 @@ class Stream:
                     raise Gap("founded")
                 self.founded, self.torn = batch.founded, True
             read.append((entry, batch))
+        if first and read and read[0][1] is not None:
+            self.begun = bool(read[0][1].founded)
         new = [record for entry, batch in read for record in self._take(entry, batch, writer)]
         return new, rejected
 

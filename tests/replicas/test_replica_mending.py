@@ -281,6 +281,26 @@ def test_also_where_the_server_is_full_for_a_while(some):
     assert not any(b"secret name" in data for data in held)
 
 
+@pytest.mark.parametrize("keep", [1, 2])
+def test_one_who_joins_after_the_log_lost_what_stood_in_it_before_it_was_founded_knows_as_much_as_the_others(
+    some, keep
+):
+    one, other = some.members
+    send(one, "a")
+    some.go()
+    some.server.trim(STREAM, 0)
+    for name in "bc":
+        send(other, name)
+        other.tell()
+    some.go()
+    assert one.core.counts["founded"] + other.core.counts["founded"] == 1
+    some.server.trim(STREAM, keep)  # some of what stood there before it was founded, or all
+    some.members.append(some.join())
+    some.go(1.0)
+    assert all(knows(member, name) for member in some.members for name in "abc")
+    assert some.alike()
+
+
 def test_a_failover_that_lost_the_newest_entries_is_noticed_also_where_others_wrote_since(some):
     one, other = some.members
     send(one, "a")
