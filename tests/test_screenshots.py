@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -21,10 +22,9 @@ def panels():
         pytest.skip("the scripts stand in the repository, not in this package")
     sys.path.insert(0, str(SCRIPTS))
     try:
-        import screenshots_panels
+        return importlib.import_module("screenshots_panels")
     finally:
         sys.path.remove(str(SCRIPTS))
-    return screenshots_panels
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """notebooks/tutorial.ipynb: its code runs as it stands there, and what is committed is such a run.
 
-``TUTORIAL_ENGINE=fake jupyter execute --inplace notebooks/tutorial.ipynb`` writes it with the outputs of a new run; the
+``jupyter execute --inplace notebooks/tutorial.ipynb`` writes it with the outputs of a new run; the
 environments of ``make test-integrations`` have jupyter.
 """
 
@@ -47,7 +47,7 @@ def assert_it_pays(text):
 
 def test_it_runs_from_a_clean_process(cells, tmp_path):
     script = "\n\n".join("".join(cell["source"]) for cell in cells)
-    environment = {**os.environ, "MPLBACKEND": "agg", "TUTORIAL_ENGINE": "fake", "TMPDIR": str(tmp_path)}
+    environment = {**os.environ, "MPLBACKEND": "agg", "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-W", "ignore", "-"]
     done = subprocess.run(
         command, check=False, input=script, env=environment, cwd=tmp_path, capture_output=True, text=True
