@@ -37,7 +37,7 @@ def started(name: str, port: int) -> Iterator[str]:
         log = Path(folder, "log")
         with log.open("wb") as out:
             running = subprocess.Popen(
-                ["timeout", "--signal=KILL", str(LIFE_SECONDS), *_command(name, port)],
+                ["/usr/bin/env", "timeout", "--signal=KILL", str(LIFE_SECONDS), *_command(name, port)],
                 env={**os.environ, **_environment(folder)},
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
