@@ -35,7 +35,7 @@ class CommandParser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status: 0, 1 for an error of ours, 130 for an interruption."""
-    options = _parser().parse_args(arguments)
+    options = command_parser().parse_args(arguments)
     try:
         status = int(options.run(options))
         sys.stdout.flush()
@@ -61,7 +61,8 @@ def _give_up_output() -> None:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
     parser = CommandParser(
         prog="contextpilot-rag",
         description="Puts retrieved blocks into an order that an LLM engine's prefix cache can reuse, and loses none.",

@@ -61,9 +61,15 @@ def on_post_build(config: Any) -> None:  # noqa: ANN401
     from mkdocs.exceptions import PluginError
 
     for page in Path(config.site_dir).rglob("*.html"):
-        found = _ASSET.search(page.read_text("utf-8"))
-        if found and 'rel="canonical"' not in found[0]:
-            raise PluginError(f"{page} loads something from elsewhere: {found[0]}")
+        found = loads_from_elsewhere(page.read_text("utf-8"))
+        if found:
+            raise PluginError(f"{page} loads something from elsewhere: {found}")
+
+
+def loads_from_elsewhere(page: str) -> str:
+    """What a page of HTML would have a browser load from elsewhere; empty: nothing."""
+    found = _ASSET.search(page)
+    return found[0] if found else ""
 
 
 def outside() -> list[str]:
@@ -127,7 +133,7 @@ def files_linked(path: str, text: str) -> list[str]:
             found.append(there)
         return target
 
-    _with_links(text, note)
+    with_links(text, note)
     return found
 
 
@@ -146,7 +152,7 @@ def relinked(place: str, text: str) -> str:
             return target
         return posixpath.relpath(place_of(there), posixpath.dirname(place) or ".") + mark + anchor
 
-    return _with_links(text, moved)
+    return with_links(text, moved)
 
 
 def resolved(path: str, target: str) -> str | None:
@@ -163,7 +169,7 @@ def resolved(path: str, target: str) -> str | None:
     return there if (ROOT / there).exists() else None
 
 
-def _with_links(text: str, change: Callable[[str], str]) -> str:
+def with_links(text: str, change: Callable[[str], str]) -> str:
     """A text with each link's target changed; what is code stays."""
     parts = _CODE.split(text)
     for number in range(0, len(parts), 3):  # between: code, and its fence

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from unittest import mock
 
 from contextpilot_rag import proxy_command, serve_command
-from contextpilot_rag.cli import _parser
+from contextpilot_rag.cli import command_parser
 
 from .shell import ROOT, Call, words
 
@@ -71,7 +71,7 @@ def _ours(call: Call, _: Path) -> None:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-            options = _parser().parse_args(call.arguments)
+            options = command_parser().parse_args(call.arguments)
     except SystemExit as ended:
         if ended.code:
             raise CannotWork(f"{words(call)}\n{said.getvalue()}") from None
@@ -100,7 +100,7 @@ def _pip(call: Call, _: Path) -> None:
         elif name.startswith("./"):
             name = PurePosixPath(name).name
         have = extras().get(name)
-        if have is None and f'"{name}' not in theirs:
+        if have is None and not re.search(rf'"{re.escape(name)}["\[<>=!~; ]', theirs):
             raise CannotWork(f"{words(call)}: {name} is neither ours nor named by a package of ours")
         if have is not None and asked - have:
             raise CannotWork(f"{words(call)}: {name} has no extra {', '.join(sorted(asked - have))}")

@@ -19,6 +19,7 @@ from .standins import staged
 
 PATTERNS = (
     "README.md",
+    "CHANGELOG.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
     "deploy/README.md",
