@@ -24,6 +24,7 @@ from .orders import AGAIN, FORGOTTEN, Orders
 from .words import Asked, Group, Labels, Message, Text
 
 _HEADS = 100_000  # beginnings that are remembered as seen once
+_TALKS = 100_000  # conversations that are remembered to have been here
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -42,6 +43,19 @@ class Opening:
     text: Text
     group: Group
     new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Follows:
+    """What follows the opening group's message, whatever that says. Keys of `chain`.
+
+    Args:
+        all: of all messages there; None: there are none.
+        answered: of those before the last answer, which were a request's; None: there are none.
+    """
+
+    all: bytes | None
+    answered: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +85,7 @@ class Openings:
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
         self._heads: OrderedDict[bytes, None] = OrderedDict()
+        self._talks: OrderedDict[bytes, None] = OrderedDict()
 
     async def ordered(
         self,
@@ -78,16 +93,21 @@ class Openings:
         asked: Asked,
         namespace: Namespace,
         before: Decision | None,
+        follows: Follows,
         labels: Labels,
         options: RequestOptions,
     ) -> Ordered:
         """The order of a group, as it was decided before, or as the index chooses it.
+
+        Some clients put what they retrieve for each question into the same message, such as the system prompt, before
+        all that was said. Such a group is new, though answers follow it, where this conversation was here before.
 
         Args:
             opening: which group.
             asked: the request.
             namespace: of the request, without a head.
             before: what was decided when it was first sent; None: it is not known.
+            follows: what follows its message.
             labels: "renumber" if positions that blocks are called by do not count.
             options: of the request.
         """
@@ -99,7 +119,8 @@ class Openings:
         remembered = None if before is None else before.order
         if remembered is not None and sorted(remembered) != list(kept):
             remembered = None
-        if remembered is not None or not opening.new:
+        again = self._was_here(follows)
+        if remembered is not None or not (opening.new or again):
             order = kept if remembered is None else remembered
             as_they_are: RequestOptions = {**options, "order": "retrieved"}
             prepared = prepare(_blocks(texts, order), namespace=space, **as_they_are)
@@ -116,11 +137,31 @@ class Openings:
         """Whether a prompt of this tenant began like this before; from now on, one has."""
         (key,) = chain("begun v1", (space.tenant, space.model), [space.head])
         seen = key in self._heads
-        self._heads[key] = None
-        self._heads.move_to_end(key)
-        if len(self._heads) > _HEADS:
-            self._heads.popitem(last=False)
+        _remember(self._heads, key, _HEADS)
         return seen
+
+    def _was_here(self, follows: Follows) -> bool:
+        """Whether a conversation was here up to its last answer; from now on, it was, up to its end."""
+        was_here = follows.answered in self._talks
+        if follows.all is not None:
+            _remember(self._talks, follows.all, _TALKS)
+        return was_here
+
+
+def follows_of(opening: Opening, asked: Asked, namespace: Namespace) -> Follows:
+    """What follows a group's message."""
+    messages = asked.messages[opening.message.number :]
+    within = (namespace.tenant, namespace.model, namespace.corpus, asked.api)
+    keys = chain("follows v1", within, map(lasting, messages))
+    ends = [number for number, message in enumerate(messages) if message.role == "assistant" and number]
+    return Follows(keys[-1] if keys else None, keys[ends[-1] - 1] if ends else None)
+
+
+def _remember(kept: OrderedDict[bytes, None], key: bytes, most: int) -> None:
+    kept[key] = None
+    kept.move_to_end(key)
+    if len(kept) > most:
+        kept.popitem(last=False)
 
 
 def _texts(opening: Opening, labels: Labels) -> list[str]:

@@ -11,6 +11,7 @@ from ..async_pilot import AsyncContextPilot
 from ..conversation.history import Dedup
 from ..identity import block_key
 from ..prompt.prompt import AlignedPrompt
+from ..prompt.wording import wording_of
 from ..remote.index import RemoteIndex
 from ..settings import RequestOptions
 from ..types import Namespace, Usage
@@ -26,7 +27,7 @@ from .lasting import lasting
 from .located import NotLocated, splice
 from .memory import Decision, chain
 from .noting import Noting
-from .opening import Opening, Openings, Ordered
+from .opening import Opening, Openings, Ordered, follows_of
 from .orders import Orders
 from .problems import Busy, Refused, Unusable
 from .reading import Found
@@ -258,7 +259,8 @@ class Rewriter:
             known = replace(known, engine=ordered.alignment.engine or known.engine)
         chosen = self._pilot.settings
         repeating = Repeating(chosen.dedup, chosen.normalise, chosen.max_text)
-        write = lambda: written(asked, found, ordered, repeating, labels=self._labels(call), hint=chosen.order_hint)  # noqa: E731
+        hint, labels = wording_of(chosen.order_hint), self._labels(call)
+        write = lambda: written(asked, found, ordered, repeating, labels=labels, hint=hint)  # noqa: E731
         done: Written = await apart(len(call.raw), write)
         told = call.cloud if self._settings.cache_hints == "auto" else ""
         changes = changed(asked, done, found.opening, ordered, told, chosen.salt_secret)
@@ -277,8 +279,9 @@ class Rewriter:
         key = known.keys[opening.message.number - 1]
         wait = not opening.new and not known.waited
         before = await self.decisions.before(call.tenant, key, known.engine, wait=wait)
+        follows = await apart(len(call.raw), follows_of, opening, known.asked, known.namespace)
         ordered = await self._openings.ordered(
-            opening, known.asked, known.namespace, before, self._labels(call), _options(call)
+            opening, known.asked, known.namespace, before, follows, self._labels(call), _options(call)
         )
         decision = Decision(ordered.order, ordered.alignment.engine, ordered.cached)
         self.decisions.put(call.tenant, key, decision)
