@@ -11,7 +11,7 @@ import argparse
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -65,12 +65,12 @@ def settings_page() -> Iterator[str]:
     )
     yield ""
     requests = frozenset(RequestOptions.__annotations__)
-    yield "| setting | values | default | for | what it does |"
-    yield "|---|---|---|---|---|"
-    for name, kind, default, said in _settings(Settings):
-        belongs = "request or pilot" if name in requests else "pilot"
+    yield "| setting | values | what it does |"
+    yield "|---|---|---|"
+    for name, values, said in _settings(Settings):
+        belongs = "<br>of a request, too" if name in requests else ""
         names = f"{_anchor(name)}`{name}`<br>`{ENVIRONMENT_PREFIX}{name.upper()}`"
-        yield f"| {names} | {kind} | {default} | {belongs} | {said} |"
+        yield f"| {names} | {values}{belongs} | {said} |"
     yield ""
     yield from _heading("Of the service")
     yield "`contextpilot-rag serve`: its options, or variables. Limits are per tenant unless they say otherwise."
@@ -95,29 +95,29 @@ def _of_server(
     option_of: Callable[[str], str],
     secrets: frozenset[str],
 ) -> Iterator[str]:
-    rows = {name: (values, default, said) for name, values, default, said in _settings(kind)}
+    rows = {name: (values, said) for name, values, said in _settings(kind)}
     grouped = [*groups.items(), ("only as variables: options can be seen by others", sorted(secrets))]
     for title, names in grouped:
         yield f"### {title[0].upper()}{title[1:]}"
         yield ""
-        yield "| setting | values | default | what it does |"
-        yield "|---|---|---|---|"
+        yield "| setting | values | what it does |"
+        yield "|---|---|---|"
         for name in names:
-            values, default, said = rows.pop(name)
+            values, said = rows.pop(name)
             option = "" if name in secrets else f"`{option_of(name)}`<br>"
-            yield f"| {_anchor(f'{command}-{name}')}{option}`{prefix}{name.upper()}` | {values} | {default} | {said} |"
+            yield f"| {_anchor(f'{command}-{name}')}{option}`{prefix}{name.upper()}` | {values} | {said} |"
         yield ""
     if rows:
         raise ValueError(f"settings of `{command}` that no group names: {', '.join(rows)}")
 
 
-def _settings(kind: Any) -> Iterator[tuple[str, str, str, str]]:  # noqa: ANN401  any dataclass
-    """Of a dataclass of settings: each name, its values, its default, its meaning."""
+def _settings(kind: Any) -> Iterator[tuple[str, str, str]]:  # noqa: ANN401  any dataclass
+    """Of a dataclass of settings: each name, its values and its default, its meaning."""
     hints = get_type_hints(kind, include_extras=True)
     said = _args_of(kind)
     for field in fields(kind):
-        default = "" if field.default is MISSING else _shown(field.default)
-        yield field.name, _values(hints[field.name]), default, said[field.name]
+        values = f"{_values(hints[field.name])}<br>default: {_shown(field.default)}"
+        yield field.name, values, said[field.name]
 
 
 def _args_of(kind: type) -> dict[str, str]:
