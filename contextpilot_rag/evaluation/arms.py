@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
 
+from ..errors import SettingsError
+from ..settings import Settings
+from .layouts import OFFERED
+from .talks import TALKS as TALKS_OFFERED
 from .words import Arm
 
 BASE = "as retrieved"
@@ -49,3 +55,51 @@ _TALKS = (
 
 TALKS: Mapping[str, Arm] = {arm.name: arm for arm in _TALKS}
 """For turns of conversations."""
+
+USUAL: tuple[str, ...] = (
+    BASE,
+    "balanced",
+    "balanced, hint: order",
+    "balanced, min_gain 25 %",
+    "balanced, protect_top 1",
+    "throughput, hint: order",
+    "shuffled",
+    "blocks replaced",
+    "aligned",
+    "aligned, blocks replaced",
+)
+"""What is asked where nobody says which: those that differ most, and a control that shows what questions can tell."""
+
+
+def settings_of(arm: Arm) -> Settings | None:
+    """The settings that a pilot makes an arm's prompts with; None: it has none for that.
+
+    >>> settings_of(SINGLE["balanced, min_gain 25 %"]).min_gain
+    0.25
+    >>> settings_of(SINGLE["shuffled"]) is None
+    True
+    """
+    own = OFFERED.get(arm.layout) or TALKS_OFFERED.get(arm.layout)
+    if own is None:
+        return None
+    hint: Any = {None: False, "order": True}.get(arm.hint, arm.hint)
+    try:
+        return Settings(**own, order_hint=hint, echo=arm.echo)
+    except SettingsError:  # a wording that the pilot does not offer
+        return None
+
+
+def written(settings: Settings) -> str:
+    """Settings as they stand in code, those only that are not what they are anyway.
+
+    >>> written(Settings(order="throughput", order_hint=False))
+    'ContextPilot(order="throughput", order_hint=False)'
+    """
+    usual = Settings()
+    shown = {one.name: getattr(settings, one.name) for one in fields(Settings)}
+    own = [f"{name}={_literal(value)}" for name, value in shown.items() if value != getattr(usual, name)]
+    return f"ContextPilot({', '.join(own)})"
+
+
+def _literal(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)

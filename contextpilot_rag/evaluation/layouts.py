@@ -6,10 +6,11 @@ A layout sees all questions in the order of the traffic, so that what an order c
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..pilot import ContextPilot
+from ..settings import Settings
 from .words import Question
 
 _FAR_AHEAD = 0.2  # of the best score
@@ -45,7 +46,7 @@ class Aligned:
         tokenizer: counts tokens; None: estimates.
         apart: the best blocks, so many, are kept out of the alignment and stand last.
         leave: a question whose order is left alone.
-        **options: of the pilot.
+        **options: the pilot's settings.
     """
 
     def __init__(
@@ -56,7 +57,8 @@ class Aligned:
         leave: Callable[[Question], bool] | None = None,
         **options: Any,  # noqa: ANN401
     ) -> None:
-        self._pilot = ContextPilot(tokenizer=tokenizer, dedup="off", **options)  # type: ignore[arg-type]
+        settings = Settings(dedup="off", **options)  # not from the environment: it names the same order everywhere
+        self._pilot = ContextPilot(tokenizer=tokenizer, settings=settings)  # type: ignore[arg-type]
         self._apart, self._leave = apart, leave
 
     def order(self, question: Question) -> Sequence[int]:
@@ -94,20 +96,45 @@ def _shuffled(question: Question) -> Sequence[int]:
     return order
 
 
+_BALANCED: Mapping[str, Any] = {"order": "balanced", "min_gain": 0.1}
+
+OFFERED: Mapping[str, Mapping[str, Any]] = {
+    "retrieved": {"order": "retrieved"},
+    "balanced": _BALANCED,
+    "gain-0": {**_BALANCED, "min_gain": 0.0},
+    "gain-25": {**_BALANCED, "min_gain": 0.25},
+    "gain-40": {**_BALANCED, "min_gain": 0.4},
+    "protect-1": {**_BALANCED, "protect_top": 1},
+    "protect-3": {**_BALANCED, "protect_top": 3},
+    "near-2": {**_BALANCED, "max_displacement": 2},
+    "throughput": {"order": "throughput"},
+}
+"""The layouts that a pilot has, by the settings that make it."""
+
+
+def _offered(settings: Mapping[str, Any]) -> Callable[[object], Layout]:
+    return lambda count: Aligned(tokenizer=count, **settings)
+
+
 LAYOUTS: Mapping[str, Callable[[object], Layout]] = {
+    **{name: _offered(settings) for name, settings in OFFERED.items()},
     "retrieved": lambda _: Fixed(_retrieved),
     "sorted": lambda _: Fixed(_by_id),
     "shuffled": lambda _: Fixed(_shuffled),
     "reversed": lambda _: Fixed(lambda question: _retrieved(question)[::-1]),
-    "balanced": lambda count: Aligned(tokenizer=count),
-    "gain-0": lambda count: Aligned(tokenizer=count, min_gain=0.0),
-    "gain-25": lambda count: Aligned(tokenizer=count, min_gain=0.25),
-    "gain-40": lambda count: Aligned(tokenizer=count, min_gain=0.4),
-    "protect-1": lambda count: Aligned(tokenizer=count, protect_top=1),
-    "protect-3": lambda count: Aligned(tokenizer=count, protect_top=3),
-    "near-2": lambda count: Aligned(tokenizer=count, max_displacement=2),
-    "throughput": lambda count: Aligned(tokenizer=count, order="throughput"),
-    "best-last": lambda count: Aligned(tokenizer=count, apart=1),
-    "gap": lambda count: Aligned(tokenizer=count, leave=far_ahead),
+    "best-last": lambda count: Aligned(tokenizer=count, apart=1, **_BALANCED),
+    "gap": lambda count: Aligned(tokenizer=count, leave=far_ahead, **_BALANCED),
 }
 """All layouts by name; each is made with what counts tokens (None: estimates)."""
+
+
+def orders(questions: Iterable[Question], layout: str, tokenizer: object = None) -> list[list[int]]:
+    """The ranks of each question's blocks in prompt order.
+
+    Args:
+        questions: in the order of the traffic.
+        layout: a name in `LAYOUTS`.
+        tokenizer: counts tokens; None: estimates.
+    """
+    chosen = LAYOUTS[layout](tokenizer)
+    return [list(chosen.order(question)) for question in questions]

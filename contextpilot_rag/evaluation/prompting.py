@@ -7,7 +7,6 @@ from typing import Any
 
 from ..prompt.hints import Wording, beginning, best_hint, best_sentence, order_hint
 from ..prompt.render import render_messages, render_user
-from .layouts import LAYOUTS
 from .words import Arm, Prompted, Question
 
 SYSTEM = "Answer the question from the documents, in as few words as possible."
@@ -26,19 +25,17 @@ def told(wording: Wording | None, order: Sequence[int], question: Question) -> s
 
 
 def prompted(
-    questions: Iterable[Question], arm: Arm, *, system: str = SYSTEM, tokenizer: object = None
+    questions: Sequence[Question], arm: Arm, orders: Iterable[list[int]], *, system: str = SYSTEM
 ) -> Iterator[tuple[Question, Prompted]]:
-    """What an arm makes of single questions: those that are to be asked, after the layout has seen all before them.
+    """What an arm makes of single questions, of those that are to be asked.
 
     Args:
         questions: in the order of the traffic.
         arm: which.
+        orders: of its layout, as `layouts.orders` gives them.
         system: the system prompt.
-        tokenizer: for the layout's token counts; None: estimates.
     """
-    layout = LAYOUTS[arm.layout](tokenizer)
-    for question in questions:
-        order = list(layout.order(question))
+    for question, order in zip(questions, orders, strict=True):
         if question.asked:
             yield question, _prompted(question, order, arm, system)
 

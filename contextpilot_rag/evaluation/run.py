@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from .asking import Asker
 from .kept import Kept
+from .making import made
 from .marking import marks
-from .prompting import SYSTEM, prompted
-from .talks import TALKS, talked
+from .prompting import SYSTEM
 from .words import Arm, Case, Outcome, Prompted, Question
 
 Judge = Callable[[Question, str], float]
@@ -45,10 +45,9 @@ def cells(
         tokenizer: for layouts' token counts; None: estimates.
     """
     by_question: dict[str, list[Cell]] = {question.id: [] for question in questions if question.asked}
-    for arm in arms:
-        make = talked if arm.layout in TALKS else prompted
-        for question, made in make(questions, arm, system=system, tokenizer=tokenizer):
-            by_question[question.id].append(Cell(question, arm, made, made.key(question, terms)))
+    for arm, prompts in made(questions, arms, system=system, tokenizer=tokenizer):
+        for question, prompt in prompts:
+            by_question[question.id].append(Cell(question, arm, prompt, prompt.key(question, terms)))
     return [cell for row in by_question.values() for cell in row]
 
 

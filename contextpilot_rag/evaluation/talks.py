@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
+from ..conversation import TurnPrompt
 from ..pilot import ContextPilot
 from ..prompt.hints import LOCATION_HINT
+from ..prompt.render import BETWEEN
+from ..settings import Settings
 from .words import Arm, Prompted, Question
 
 TALKS: Mapping[str, Mapping[str, Any]] = {
@@ -35,20 +38,21 @@ def talked(
         system: the system prompt.
         tokenizer: for token counts; None: estimates.
     """
-    settings = {**TALKS[arm.layout], "order_hint": arm.hint is not None}
-    pilot = ContextPilot(tokenizer=tokenizer, **settings)  # type: ignore[arg-type]
+    settings = Settings(**TALKS[arm.layout], order_hint=arm.hint is not None)  # not from the environment
+    pilot = ContextPilot(tokenizer=tokenizer, settings=settings)  # type: ignore[arg-type]
     for question in questions:
         talk = pilot.conversation(question.conversation, system=system)
         turn = talk.align(question.blocks, question.text)
-        messages = cast("list[dict[str, Any]]", turn.messages())
         if question.asked:
-            yield question, _prompted(question, turn.labels, turn.changed, messages)
+            yield question, _prompted(question, turn)
         talk.answer(question.answers[0] if question.answers else "")
 
 
-def _prompted(question: Question, labels: Mapping[int, Any], changed: bool, messages: list[dict[str, Any]]) -> Prompted:
-    last = str(messages[-1]["content"])
-    given = [number for number in labels if f"[{number}] " in last and f"[{number}] {LOCATION_HINT}" not in last]
-    places = [place for place, number in enumerate(given) if labels[number] in question.gold]
+def _prompted(question: Question, turn: TurnPrompt) -> Prompted:
+    messages = cast("list[dict[str, Any]]", turn.messages())
+    given = [number for number in turn.numbers if number not in turn.again]
+    places = [place for place, number in enumerate(given) if turn.labels[number] in question.gold]
     place = None if not places else places[0] / max(1, len(given) - 1)
-    return Prompted(tuple(messages), changed, place, last.count(LOCATION_HINT) * len(LOCATION_HINT))
+    located = str(messages[-1]["content"]).count(LOCATION_HINT) * len(LOCATION_HINT)
+    hinted = 0 if turn.order_hint is None else len(turn.order_hint) + len(BETWEEN)
+    return Prompted(tuple(messages), turn.changed, place, located + hinted)
