@@ -39,13 +39,13 @@ docs: $(VENV)/.ready-docs
 
 dist: $(RELEASE)/.ready
 	@$(RELEASE)/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
-	@$(RELEASE)/bin/python scripts/release_build.py
+	@$(RELEASE)/bin/python -m scripts.release_build
 
 test-dist: dist
-	@$(RELEASE)/bin/python scripts/release_install.py $(ARGS)
+	@$(RELEASE)/bin/python -m scripts.release_install $(ARGS)
 
 audit: $(RELEASE)/.ready
-	@$(RELEASE)/bin/python scripts/release_audit.py
+	@$(RELEASE)/bin/python -m scripts.release_audit
 
 check: $(VENV)/.ready-dev
 	@$(BIN)/ruff check

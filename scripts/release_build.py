@@ -1,6 +1,6 @@
 """Builds what is published, into dist/: sdist and wheel of the core and of each package under integrations/.
 
-    python scripts/release_build.py
+    python -m scripts.release_build
 
 Each wheel is built from its sdist. `twine check --strict` looks at what an index would show of them, and
 release_contents.py at what is in them. Needs the packages of the extra ``release``.
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from release_contents import complaints
+from scripts.release_contents import complaints
 
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"

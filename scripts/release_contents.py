@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import tarfile
 import zipfile
 from dataclasses import dataclass
@@ -48,7 +47,7 @@ def complaints(project: Path, dist: Path) -> list[str]:
         project: its folder.
         dist: where its sdist and its wheel are, perhaps beside others.
     """
-    name = _settings(project)["project"]["name"]
+    name = settings_of(project)["project"]["name"]
     wheels = [built for file in sorted(dist.glob("*.whl")) if (built := _wheel(file, name))]
     sdists = [built for file in sorted(dist.glob("*.tar.gz")) if (built := _sdist(file, name))]
     if len(wheels) != 1 or len(sdists) != 1:
@@ -64,7 +63,7 @@ def complaints(project: Path, dist: Path) -> list[str]:
 
 def _of_wheel(wheel: Built, project: Path) -> list[str]:
     packages = [
-        project / folder for folder in _settings(project)["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+        project / folder for folder in settings_of(project)["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     ]
     expected = {
         file.relative_to(project).as_posix()
@@ -155,11 +154,12 @@ def metadata_of(wheel: Path) -> Message:
         return HeaderParser().parsestr(archive.read(about).decode())
 
 
-def _settings(project: Path) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
+def settings_of(project: Path) -> dict[str, Any]:
+    """A folder's pyproject.toml."""
+    try:
         import tomllib
-    else:
-        import tomli as tomllib
+    except ModuleNotFoundError:  # Python 3.10
+        import tomli as tomllib  # type: ignore[import-not-found,no-redef,unused-ignore]
     return tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
 
 

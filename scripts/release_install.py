@@ -1,6 +1,6 @@
 """Installs what is in dist/ into clean environments, the oldest and the newest supported, and uses it there.
 
-    python scripts/release_install.py [--python 3.10=/path/to/python3.10 ...]
+    python -m scripts.release_install [--python 3.10=/path/to/python3.10 ...]
 
 Two environments for each Python: the core, first without extras and then with them, every dependency as old as its
 metadata allows (the oldest Python) or as new (the newest); and all packages with the oldest or the newest frameworks
@@ -20,7 +20,8 @@ import tempfile
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from release_contents import metadata_of
+
+from scripts.release_contents import metadata_of
 
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"

@@ -40,7 +40,7 @@ def core() -> None:
     lines = [json.dumps({"qid": asked, "context_ids": names}) for asked, names in QUESTIONS.items()]
     Path("trace.jsonl").write_text("\n".join(lines), encoding="utf-8")
     rows = {
-        row["policy"]: row["hit_ratio"] for row in json.loads(command("replay", "trace.jsonl", "--json"))["results"]
+        row["policy"]: row["hit_ratio"] for row in json.loads(command("replay", "trace.jsonl", "--json"))["policies"]
     }
     assert rows["balanced"] > rows["retrieved"], rows
 
