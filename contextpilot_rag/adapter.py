@@ -24,11 +24,11 @@ from .forking import after_fork
 from .index.local import ContextIndex
 from .intake import namespace_of
 from .pilot import ContextPilot
-from .prompt import hints
 from .prompt.escape import escape
 from .prompt.prompt import AlignedPrompt
 from .prompt.render import Message, render_block
-from .settings import RequestOptions
+from .prompt.wording import DEFAULT_WORDING, hint
+from .settings import RequestOptions, Wording
 from .types import Block, Namespace, Rule, Usage
 
 if TYPE_CHECKING:
@@ -293,12 +293,20 @@ class _FailingOpen:
         return False
 
 
-def hint_for(ranks: Sequence[int | None]) -> str | None:
+def hint_for(
+    ranks: Sequence[int | None],
+    wording: Wording | None = DEFAULT_WORDING,
+    texts: Sequence[str] = (),
+    question: str = "",
+) -> str | None:
     """The order hint for blocks in prompt order, or None where there is nothing to tell.
 
     Args:
         ranks: for each place, the rank that the retriever gave; None where it is not known, such as for a block that
             somebody else added.
+        wording: as a prompt's ``wording``.
+        texts: for each place, the block's text, for wordings that quote it.
+        question: what is asked, where it is known.
 
     >>> hint_for([4, 0, 2])
     'Order of relevance, best first: [2] > [3] > [1]'
@@ -308,7 +316,7 @@ def hint_for(ranks: Sequence[int | None]) -> str | None:
     known = [rank for rank in ranks if rank is not None]
     if len(known) < len(ranks) or len(set(known)) < len(known) or all(a < b for a, b in pairwise(known)):
         return None
-    return hints.order_hint(known)
+    return hint(wording, known, None, texts, question)
 
 
 def labelled(number: int, text: str) -> str:

@@ -15,6 +15,7 @@ from .errors import SettingsError
 logger = logging.getLogger("contextpilot_rag")
 
 _WORDS_FOR = {"yes": True, "on": True, "no": False, "off": False}
+_SWITCHES = {**_WORDS_FOR, "true": True, "false": False, "1": True, "0": False}
 
 
 def checked(name: str, value: object, kind: Any, *, secret: bool = False) -> Any:  # noqa: ANN401
@@ -33,8 +34,10 @@ def checked(name: str, value: object, kind: Any, *, secret: bool = False) -> Any
     'balanced'
     """
     shown = "***" if secret else repr(value)
-    if get_origin(kind) is Literal and value not in get_args(kind):
-        raise SettingsError(f"{name}: {shown} is none of {', '.join(map(repr, get_args(kind)))}")
+    words, switch = words_of(kind), bool in get_args(kind)
+    if words and value not in words and not (switch and isinstance(value, bool)):
+        allowed = [True, False, *words] if switch else words
+        raise SettingsError(f"{name}: {shown} is none of {', '.join(map(repr, allowed))}")
     try:
         return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as error:
@@ -55,14 +58,28 @@ def parsed(name: str, text: str, kind: Any, *, secret: bool = False) -> Any:  # 
         plain = None
     elif kind is bool:
         plain = _WORDS_FOR.get(text.strip().lower(), text)
-    elif get_origin(kind) is Literal:
-        return checked(name, text.strip(), kind, secret=secret)
+    elif words_of(kind):
+        given = text.strip()
+        switch = _SWITCHES.get(given.lower()) if bool in get_args(kind) and given not in words_of(kind) else None
+        return checked(name, given if switch is None else switch, kind, secret=secret)
     elif kind is str:
         return text
     try:
         return msgspec.convert(plain, kind, strict=False)
     except msgspec.ValidationError:
         raise SettingsError(f"{name}: {'***' if secret else repr(text)} is {_other_than(kind)}") from None
+
+
+def words_of(kind: Any) -> tuple[str, ...]:  # noqa: ANN401
+    """The words that a setting can be, perhaps beside True and False; none if it can be anything else.
+
+    >>> words_of(bool | Literal["order", "best"]), words_of(Literal["on"]), words_of(str)
+    (('order', 'best'), ('on',), ())
+    """
+    some = get_args(kind)
+    if bool in some and len(some) == 2:
+        kind = some[0] if some[1] is bool else some[1]
+    return get_args(kind) if get_origin(kind) is Literal else ()
 
 
 def check_tls(certificate: object, key: object, option_of: Callable[[str], str]) -> None:

@@ -23,6 +23,7 @@ from .index.watch import Report
 from .intake import BlockLike, ContextLike, distinct, namespace_of
 from .learning import Learner
 from .prompt.prompt import AlignedPrompt
+from .prompt.wording import wording_of
 from .results import RunReport
 from .run_options import RunOptions
 from .sending import send_plan
@@ -188,7 +189,7 @@ class ContextPilot:
             aliases=given.aliases,
             question=question,
             system=system,
-            hint_wanted=settings.order_hint,
+            wording=wording_of(settings.order_hint),
             echo=settings.echo,
             salt=self.asker.salt(space),
             chunks=settings.dedup == "blocks+chunks",

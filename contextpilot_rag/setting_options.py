@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from inspect import cleandoc
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, get_args
 
-from .checking import is_path, parsed
+from .checking import is_path, parsed, words_of
 
 
 class SettingOptions:
@@ -81,8 +81,11 @@ class SettingOptions:
             text = f"{said}; this option is given once for each (default: none)".replace("%", "%%")
             metavar = self._metavars.get(name, "LINE")
             group.add_argument(option, dest=name, action="append", metavar=metavar, help=text)
-        elif get_origin(kind) is Literal:
-            group.add_argument(option, choices=get_args(kind), help=text)
+        elif words_of(kind) and bool in get_args(kind):
+            group.add_argument(option, nargs="?", const="yes", choices=("yes", "no", *words_of(kind)), help=text)
+            group.add_argument(f"--no-{option[2:]}", dest=name, action="store_const", const="no", help=f"{option} no")
+        elif words_of(kind):
+            group.add_argument(option, choices=words_of(kind), help=text)
         else:
             group.add_argument(option, metavar=self._metavars.get(name) or _metavar(name, kind), help=text)
 

@@ -25,6 +25,7 @@ Order = Literal["retrieved", "balanced", "throughput", "fixed"]
 OnError = Literal["open", "raise"]
 Routing = Literal["pilot", "external"]
 DedupLevel = Literal["off", "blocks", "blocks+chunks"]
+Wording = Literal["order", "best", "title", "sentence"]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -39,7 +40,7 @@ class RequestOptions(TypedDict, total=False):
     protect_top: int
     max_displacement: int | None
     echo: int
-    order_hint: bool
+    order_hint: bool | Wording
 
 
 class PilotOptions(RequestOptions, total=False):
@@ -83,7 +84,9 @@ class Settings:
         max_displacement: no block moves further than this many places; None: no limit.
         echo: this many of the best blocks stand once more after the last one, if the order changed and they are not the
             last ones anyway. Costs their tokens, not the shared prefix.
-        order_hint: tell the model the order of relevance, where it changed.
+        order_hint: how the model is told the order of relevance, where it changed. "order": all labels in that order;
+            "best": the best block's label; "title": that, and how the block begins; "sentence": that, and the sentence
+            of the block that has most words of the question. True: "order"; False: it is not told.
         capacity_tokens: what the engine's cache holds for one namespace, in tokens; None: not known, no limit.
         kv_block_tokens: tokens of one of the engine's KV blocks: what is shared below one counts as nothing; None: not
             known.
@@ -125,7 +128,7 @@ class Settings:
     protect_top: Count = 0
     max_displacement: Count | None = None
     echo: Count = 0
-    order_hint: bool = True
+    order_hint: bool | Wording = True
     capacity_tokens: Positive | None = None
     kv_block_tokens: Positive | None = None
     cache_seconds: Seconds | None = None

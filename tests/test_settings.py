@@ -138,3 +138,19 @@ def test_the_services_variables_are_not_taken_for_misspelt_ones(caplog):
     assert not [record for record in caplog.records if "contextpilot" in record.name]
     Settings.from_env({"CONTEXTPILOT_HISTORY_REQUEST": "5"})
     assert "did you mean CONTEXTPILOT_HISTORY_REQUESTS?" in caplog.text
+
+
+@pytest.mark.parametrize("value", ["order", "best", "title", "sentence", True, False])
+def test_an_order_hint_is_a_wording_or_yes_or_no(value):
+    assert Settings(order_hint=value).order_hint is value
+    text = {True: "on", False: "No"}.get(value, f" {value} ")
+    assert Settings.from_env({"CONTEXTPILOT_ORDER_HINT": text}).order_hint == value
+
+
+def test_any_other_wording_is_refused_with_those_there_are():
+    with pytest.raises(SettingsError, match=r"'worst' is none of True, False, 'order', 'best', 'title', 'sentence'"):
+        Settings(order_hint="worst")
+    with pytest.raises(SettingsError, match="CONTEXTPILOT_ORDER_HINT: 'maybe' is none of True, False, 'order'"):
+        Settings.from_env({"CONTEXTPILOT_ORDER_HINT": "maybe"})
+    with pytest.raises(SettingsError, match="order_hint: 1 is none of"):
+        ContextPilot().align(["x"], order_hint=1)

@@ -18,7 +18,6 @@ from ..expand import FullMessage, Reader, read_full
 from ..forking import after_fork, was_held
 from ..identity import block_key
 from ..intake import BlockLike
-from ..prompt.hints import order_hint
 from ..prompt.prompt import AlignedPrompt
 from ..prompt.render import OPEN
 from ..settings import RequestOptions
@@ -354,8 +353,7 @@ class Conversation:
         return number
 
     def _turn(self, prompt: AlignedPrompt, numbers: list[int], standing: Mapping[int, str]) -> Turn:
-        hint = prompt.order_hint and order_hint(prompt.order, numbers)
-        tail = "\n\n".join(part for part in (hint, prompt.question) if part)
+        tail = "\n\n".join(part for part in (prompt.hint_for(numbers), prompt.question) if part)
         if numbers:
             texts = [standing.get(number, block.text) for number, block in zip(numbers, prompt.blocks, strict=True)]
             return Turn(list(zip(numbers, texts, strict=True)), f"\n\n{tail}" if tail else "")

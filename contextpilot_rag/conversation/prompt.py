@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import InputError
 from ..prompt.blend import SEPARATOR
-from ..prompt.hints import order_hint
 from ..prompt.prompt import AlignedPrompt
 from .history import copied, text_of
 
@@ -47,7 +46,7 @@ class TurnPrompt(AlignedPrompt):
     @property
     def order_hint(self) -> str | None:
         """As `AlignedPrompt.order_hint`, by the labels of this turn."""
-        return order_hint(self.order, self.numbers) if self.hint_wanted and self.changed else None
+        return self.hint_for(self.numbers)
 
     @property
     def user_message(self) -> str:

@@ -38,7 +38,7 @@ def talked(
         system: the system prompt.
         tokenizer: for token counts; None: estimates.
     """
-    settings = Settings(**TALKS[arm.layout], order_hint=arm.hint is not None)  # not from the environment
+    settings = Settings(**TALKS[arm.layout], order_hint=arm.hint or False)  # not from the environment
     pilot = ContextPilot(tokenizer=tokenizer, settings=settings)  # type: ignore[arg-type]
     for question in questions:
         talk = pilot.conversation(question.conversation, system=system)

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..prompt.hints import Wording
+from ..settings import Wording
 from ..types import Block
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from ..dedup.chunks import Repeats
 from ..errors import InputError
+from ..settings import Wording
 from ..types import Alignment, Block, plain_text
-from . import hints
 from .blend import SEPARATOR, blend_ids, blend_text
 from .render import Message, render_messages, render_user
+from .wording import DEFAULT_WORDING, hint
 
 
 class Sent:
@@ -47,7 +48,7 @@ class AlignedPrompt(Alignment):
         retrieved: the distinct blocks, best first.
         aliases: for each of them, every id it was retrieved under; the first is the block's own.
         question: what is asked.
-        hint_wanted: whether a changed order is told to the model.
+        wording: how a changed order is told to the model; None: it is not.
         echo: how many of the best blocks to give once more at the end.
         salt: the namespace's cache salt, or None.
         chunks: parts of blocks that repeat what stands before in this prompt are replaced by location hints.
@@ -59,7 +60,7 @@ class AlignedPrompt(Alignment):
     retrieved: tuple[Block, ...] = ()
     aliases: tuple[tuple[Hashable, ...], ...] = ()
     question: str = ""
-    hint_wanted: bool = True
+    wording: Wording | None = DEFAULT_WORDING
     echo: int = 0
     salt: str | None = None
     chunks: bool = False
@@ -89,7 +90,15 @@ class AlignedPrompt(Alignment):
     @property
     def order_hint(self) -> str | None:
         """The sentence that tells the model the retriever's order, or None where it did not change."""
-        return hints.order_hint(self.order) if self.hint_wanted and self.changed else None
+        return self.hint_for(None)
+
+    def hint_for(self, numbers: Sequence[int] | None) -> str | None:
+        """The order hint of a prompt whose blocks have other labels.
+
+        Args:
+            numbers: for each place, the block's label; None: they count from 1.
+        """
+        return hint(self.wording, self.order, numbers, [block.text for block in self.blocks], self.question)
 
     @property
     def echoed(self) -> tuple[int, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..prompt.hints import ORDER_HINT
+from ..prompt.wording import DEFAULT_WORDING, best_hint
+from ..settings import Wording
 from .finding.labels import is_positional
 from .words import Group, Item, Labels, Span
 
@@ -52,13 +54,24 @@ def arranged(text: str, group: Group, order: Sequence[int], labels: Labels = "ke
     return new, Group((group.span[0], group.span[1] + len(new) - len(text)), tuple(items), group.form)
 
 
-def order_hint_of(group: Group, order: Sequence[int], labels: Labels = "keep") -> str:
+def order_hint_of(
+    group: Group,
+    order: Sequence[int],
+    labels: Labels = "keep",
+    *,
+    wording: Wording = DEFAULT_WORDING,
+    text: str = "",
+    question: str = "",
+) -> str:
     """The sentence that tells the model the order in which the items came, which is that of relevance.
 
     Args:
         group: as it was found, before it was arranged.
         order: that it was arranged in.
         labels: as it was arranged with.
+        wording: how it is told. Of JSON nothing is quoted: it would be the keys that are read first.
+        text: that the group was found in.
+        question: what is asked, as far as that stands there.
 
     Raises:
         ValueError: the order is none of these items.
@@ -66,15 +79,21 @@ def order_hint_of(group: Group, order: Sequence[int], labels: Labels = "keep") -
     >>> one, two, three = (Item((n, n + 1), (n, n + 1)) for n in range(3))
     >>> order_hint_of(Group((0, 3), (one, two, three), "xml"), [2, 0, 1])
     'Order of relevance, best first: 2 > 3 > 1 (counted from the top)'
+    >>> order_hint_of(Group((0, 3), (one, two, three), "xml"), [2, 0, 1], wording="title", text="ABC")
+    'Most relevant: 2 (counted from the top), which begins: "A"'
     """
     _check(group, order)
     place_of = {position: place for place, position in enumerate(order)}
     renumbered = _is_renumbered(group, labels)
     names = [group.items[place_of[n] if renumbered else n].label for n in range(len(order))]
     found = [name for name in names if name is not None]
-    if len(found) == len(order):
-        return f"{ORDER_HINT} {' > '.join(found)}"
-    return f"{ORDER_HINT} {' > '.join(str(place_of[n] + 1) for n in range(len(order)))}{_FROM_TOP}"
+    after = ""
+    if len(found) < len(order):
+        found, after = [str(place_of[n] + 1) for n in range(len(order))], _FROM_TOP
+    if wording == "order":
+        return f"{ORDER_HINT} {' > '.join(found)}{after}"
+    begin, end = group.items[0].body
+    return best_hint(f"{found[0]}{after}", wording, "" if group.form == "json" else text[begin:end], question)
 
 
 def with_hint(text: str, group: Group, hint: str) -> tuple[str, int]:

@@ -17,7 +17,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from ..errors import InputError
 from ..identity import block_key
 from ..remote.wire import Name, Tokens
-from ..settings import Count, Order, RequestOptions, Share
+from ..settings import Count, Order, RequestOptions, Share, Wording
 from ..types import Block
 from .memory import chain
 from .problems import Unusable
@@ -30,6 +30,7 @@ SYSTEM = 0  # the number of a system prompt that the request does not have yet
 _OPTIONS = ("order", "min_gain", "protect_top", "max_displacement", "echo", "order_hint")
 _ONE_OF = {
     ".order": ", ".join(get_args(Order)),
+    ".order_hint": ", ".join(["true", "false", *get_args(Wording)]),
     ".position": "user, system, and numbers of messages",
 }
 _NONE_OF = re.compile(r"Invalid enum value (.*)", re.DOTALL)
@@ -51,7 +52,7 @@ class _MessageField(Struct, forbid_unknown_fields=True):
     protect_top: Count | UnsetType = UNSET
     max_displacement: Count | UnsetType | None = UNSET
     echo: Count | UnsetType = UNSET
-    order_hint: bool | UnsetType = UNSET
+    order_hint: bool | Wording | UnsetType = UNSET
 
 
 class _BodyField(_MessageField, forbid_unknown_fields=True):

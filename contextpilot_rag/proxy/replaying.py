@@ -260,7 +260,7 @@ class _Replay:
         numbers = range(self._next + 1, self._next + 1 + len(prompt.order))
         self._next = numbers[-1]
         blocks = [render_block(label, block.text) for label, block in zip(numbers, prompt.blocks, strict=True)]
-        documents = joined(render_documents(blocks), prompt.order_hint or "")
+        documents = joined(render_documents(blocks), prompt.hint_for(numbers) or "")
         edits = placed(self._asked, _number(message), documents)
         self._changes += edits
         if message is None or not message.texts:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..settings import Wording
 from .arranging import arranged, order_hint_of, with_hint
 from .finding.scanning import strings
 from .opening import Opening, Ordered
@@ -32,7 +33,7 @@ class Written:
 
 
 def written(
-    asked: Asked, found: Found, ordered: Ordered | None, repeating: Repeating, *, labels: Labels, hint: bool
+    asked: Asked, found: Found, ordered: Ordered | None, repeating: Repeating, *, labels: Labels, hint: Wording | None
 ) -> Written:
     """The texts of a request as they are to be sent.
 
@@ -42,7 +43,7 @@ def written(
         ordered: the order of its opening group.
         repeating: nothing was given to it yet.
         labels: whether labels that count places stay with their blocks.
-        hint: whether a changed order is told to the model.
+        hint: how a changed order is told to the model; None: it is not.
     """
     texts: dict[Path, str] = {}
     opening = None if ordered is None else found.opening
@@ -72,7 +73,7 @@ def _opening(
     repeating: Repeating | None,
     labels: Labels,
     *,
-    hint: bool,
+    hint: Wording | None,
 ) -> tuple[str, Group, tuple[str, ...]]:
     """The text with the opening group; nothing is left out of that group, since others share it as it is."""
     text = opening.text
@@ -83,7 +84,9 @@ def _opening(
         before = [item.label for item in opening.group.items]
         if [item.label for item in group.items] == before:  # they were numbered anew
             names = tuple(before[item] or "" for item in order)
-    told = order_hint_of(opening.group, order, labels) if moved and hint else None
+    told = None
+    if moved and hint is not None:
+        told = order_hint_of(opening.group, order, labels, wording=hint, text=text.text, question=_question(opening))
     if text.role == "tool":  # the group is all of it
         if repeating is not None:
             sent = repeating.take(text, sent, *_replaceable(text, sent, [group]))
@@ -98,6 +101,14 @@ def _opening(
         spans = [(begin + ahead, end + ahead) for one in later for begin, end in (item.body for item in one.items)]
         return repeating.take(text, sent, spans), group, names
     return repeating.take(text, sent, [item.body for item in group.items], repeats=False), group, names
+
+
+def _question(opening: Opening) -> str:
+    """What is asked beside the opening group: what a user says in the same text. What comes later may change."""
+    if opening.text.role != "user":
+        return ""
+    begin, end = opening.group.span
+    return f"{opening.text.text[:begin]} {opening.text.text[end:]}"
 
 
 def _may_repeat(text: Text, found: Found, first: Path | None) -> bool:

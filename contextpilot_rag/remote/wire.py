@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from ..settings import Wording
 from ..types import Namespace, OrderBudget
 
 MAX_FIELD = 256  # characters of a namespace's field, a conversation's name, an engine's name, a request's key
@@ -98,6 +99,13 @@ class AlignIn(Struct, forbid_unknown_fields=True, omit_defaults=True):
         str | None,
         Meta(description="Asks for `content`, the user message ready to send; every block then has to have its text."),
     ] = None
+    order_hint: Annotated[
+        bool | Wording,
+        Meta(
+            description="How a changed order is told: by all labels (`order`, or true), by the best block's (`best`), "
+            "or with words of it, too (`title`, `sentence`: every block then has to have its text)."
+        ),
+    ] = True
 
 
 class BatchIn(Struct, forbid_unknown_fields=True):

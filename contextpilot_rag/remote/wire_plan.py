@@ -38,6 +38,10 @@ class PlanIn(Struct, forbid_unknown_fields=True, omit_defaults=True):
     from_cache: Annotated[
         bool, Meta(description="Start from what is believed to be cached, and not from an empty cache.")
     ] = False
+    order_hint: Annotated[
+        bool | Literal["order", "best"],
+        Meta(description="How the order hints tell a changed order: by all labels, or by the best block's."),
+    ] = True
 
 
 class ProgressOut(Struct):

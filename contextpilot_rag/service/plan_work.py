@@ -11,9 +11,10 @@ from ..batch import Plan
 from ..index.plan import plan_batch
 from ..index.state import TreePart, load_tree
 from ..index.watch import Report, Watch
-from ..prompt.hints import order_hint
+from ..prompt.wording import hint, wording_of
 from ..remote.wire import budget_from, namespace_from, namespace_in
 from ..remote.wire_plan import PlanIn, PlannedOut, PlanOut
+from ..settings import Wording
 from ..types import Alignment, Namespace, Request
 from .blocks import Distinct, distinct
 from .decoding import decode
@@ -34,6 +35,7 @@ class Batch:
         time_budget: seconds to search for.
         ceiling: also work out what no plan can pass.
         from_cache: start from trees.
+        wording: of the order hints; None: there are none.
         trees: what is believed to be cached, in parts.
     """
 
@@ -42,6 +44,7 @@ class Batch:
     time_budget: float | None = None
     ceiling: bool = False
     from_cache: bool = False
+    wording: Wording | None = None
     trees: dict[Namespace, list[TreePart]] = field(default_factory=dict)
 
     @classmethod
@@ -65,7 +68,8 @@ class Batch:
                 raise type(error)(f"requests[{position}]: {error}") from None
             found.append(blocks)
             requests.append(Request(blocks.refs, namespace_from(one.namespace), budget_from(one.budget), one.key))
-        return cls(requests, found, given.time_budget, given.ceiling, given.from_cache)
+        wording = wording_of(given.order_hint)
+        return cls(requests, found, given.time_budget, given.ceiling, given.from_cache, wording)
 
     @property
     def accepted(self) -> Accepted:
@@ -120,7 +124,7 @@ class Batch:
             retrieved_cached_tokens=alignment.retrieved_cached_tokens,
             rule=alignment.rule.value,
             key=key if isinstance(key, str | int) else None,
-            order_hint=order_hint(alignment.order) if alignment.changed else None,
+            order_hint=hint(self.wording, alignment.order),
             merged=found.merged,
             source=source if source >= 0 else None,
         )

@@ -11,7 +11,7 @@ import msgspec
 from ..engines.usage import usage_of
 from ..index.share import Size
 from ..index.state import TreePart
-from ..prompt.hints import LOCATION_HINT, order_hint
+from ..prompt.hints import LOCATION_HINT
 from ..remote import wire
 from ..types import Alignment, IndexStats, Namespace, Request, Rule, Usage
 from . import rendering
@@ -132,7 +132,6 @@ class Tenant:
             rule=alignment.rule.value,
             reason=alignment.reason,
             key=given.key,
-            order_hint=order_hint(alignment.order, labelled.labels) if alignment.changed else None,
             merged=found.merged,
             location_hints=dict.fromkeys(labelled.again, LOCATION_HINT),
             cache_salt=pool.salt(namespace),
@@ -371,8 +370,8 @@ def _blocks(given: wire.AlignIn, limits: ServiceSettings) -> Distinct:
 
 def _with_content(given: wire.AlignIn, answer: wire.AlignOut) -> wire.AlignOut:
     """The answer as it is sent; a ticket keeps it without texts."""
-    made = rendering.content(given, answer)
-    return answer if made is None else msgspec.structs.replace(answer, content=made)
+    told = msgspec.structs.replace(answer, order_hint=rendering.told(given, answer))
+    return msgspec.structs.replace(told, content=rendering.content(given, told))
 
 
 def _again_tokens(labelled: Labelled, alignment: Alignment) -> int:

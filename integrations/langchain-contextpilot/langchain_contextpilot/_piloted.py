@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from contextpilot_rag import ContextPilot, Namespace
 from contextpilot_rag.adapter import Adapter
 from contextpilot_rag.prompt.prompt import AlignedPrompt
-from contextpilot_rag.settings import Order, RequestOptions
+from contextpilot_rag.settings import Order, RequestOptions, Wording
 from contextpilot_rag.types import Rule
 from langchain_core.documents import Document
 from langchain_core.prompts import BasePromptTemplate
@@ -48,7 +48,7 @@ class Piloted(BaseModel):
     protect_top: int | None = None
     max_displacement: int | None = None
     echo: int | None = None
-    order_hint: bool | None = None
+    order_hint: bool | Wording | None = None
     _adapter: Adapter = PrivateAttr()
 
     if not TYPE_CHECKING:  # type checkers know the fields; these let our own errors through as they are

@@ -99,7 +99,7 @@ def placed(given: Found, prompt: AlignedPrompt) -> list[Document]:
         mark: dict[str, Any] = {
             "rank": rank,
             "label": label,
-            "hint": prompt.hint_wanted,
+            "hint": prompt.wording or False,
             "duplicates": duplicates(document, [one for _, one in same]),
         }
         if label - 1 in echo:

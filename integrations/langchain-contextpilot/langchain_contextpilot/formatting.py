@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from contextpilot_rag.adapter import hint_for, labelled
 from contextpilot_rag.prompt.render import render_documents
+from contextpilot_rag.prompt.wording import wording_of
 from langchain_core.documents import Document
 from langchain_core.prompts import BasePromptTemplate
 
@@ -49,7 +50,9 @@ def format_docs(documents: Sequence[Document], document_prompt: BasePromptTempla
     return render_documents([*blocks, *(block for _, block in sorted(echoed))])
 
 
-def order_hint(documents: Sequence[Document], document_prompt: BasePromptTemplate[str] | None = None) -> str:
+def order_hint(
+    documents: Sequence[Document], document_prompt: BasePromptTemplate[str] | None = None, question: str = ""
+) -> str:
     """One sentence that tells the model the retriever's order; empty where it did not change, or is not known.
 
     It belongs after the documents and before the question.
@@ -57,6 +60,7 @@ def order_hint(documents: Sequence[Document], document_prompt: BasePromptTemplat
     Args:
         documents: as for `format_docs`.
         document_prompt: the retriever's, if it has one.
+        question: what is asked; only ``order_hint="sentence"`` looks for its words.
 
     Raises:
         SettingsError: a document prompt that is none.
@@ -66,11 +70,13 @@ def order_hint(documents: Sequence[Document], document_prompt: BasePromptTemplat
     'Order of relevance, best first: [2] > [1]'
     """
     prompt_checked(document_prompt)
-    marks = [mark_of(document) for document in documents if shown(document, document_prompt) is not None]
-    if not all(mark.get("hint", True) for mark in marks):
+    texts = [shown(document, document_prompt) for document in documents]
+    pairs = [(mark_of(document), text) for document, text in zip(documents, texts, strict=True) if text is not None]
+    wordings = [mark.get("hint", True) for mark, _ in pairs]
+    if not wordings or not all(wordings):
         return ""
-    ranks = [mark.get("rank") for mark in marks]
-    return hint_for([rank if type(rank) is int else None for rank in ranks]) or ""
+    ranks = [rank if type(rank := mark.get("rank")) is int else None for mark, _ in pairs]
+    return hint_for(ranks, wording_of(wordings[0]), [text for _, text in pairs], question) or ""
 
 
 def engine_of(documents: Sequence[Document]) -> str | None:

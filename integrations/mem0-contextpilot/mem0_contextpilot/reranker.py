@@ -90,7 +90,7 @@ class ContextPilotReranker:
         prompt = self._adapter.arrange(found.texts, query, namespace=space)
         if prompt is None or not prompt.changed:
             return best
-        return AlignedList.of(best, in_order(found, prompt))
+        return AlignedList.of(best, in_order(found, prompt), prompt)
 
     def _space(self, documents: list[dict[str, Any]]) -> Namespace | None:
         """The namespace; None if it cannot be told."""

@@ -9,6 +9,8 @@ from typing import Any, SupportsIndex, overload
 from contextpilot_rag import AlignedPrompt
 from contextpilot_rag.adapter import hint_for
 from contextpilot_rag.errors import RetrievalError
+from contextpilot_rag.prompt.wording import DEFAULT_WORDING
+from contextpilot_rag.settings import Wording
 from contextpilot_rag.types import short
 
 
@@ -21,12 +23,22 @@ class AlignedList(list[Any]):
     """
 
     _ranked: tuple[tuple[Any, int], ...] = ()
+    _wording: Wording | None = DEFAULT_WORDING
+    _question: str = ""
 
     @classmethod
-    def of(cls, items: Sequence[Any], order: Sequence[int]) -> AlignedList:
-        """These items in this order; an item's place among them is its rank."""
+    def of(cls, items: Sequence[Any], order: Sequence[int], prompt: AlignedPrompt | None = None) -> AlignedList:
+        """These items in this order; an item's place among them is its rank.
+
+        Args:
+            items: best first.
+            order: their places, in prompt order.
+            prompt: says how the order is told to a model; None: by all labels.
+        """
         made = cls(items[place] for place in order)
         made._ranked = tuple(zip(made, order, strict=True))
+        if prompt is not None:
+            made._wording, made._question = prompt.wording, prompt.question
         return made
 
     @property
@@ -38,7 +50,8 @@ class AlignedList(list[Any]):
     @property
     def order_hint(self) -> str:
         """As `order_hint`."""
-        return hint_for(self.ranks) or ""
+        texts = [str(item.get("memory") or "") if isinstance(item, Mapping) else "" for item in self]
+        return hint_for(self.ranks, self._wording, texts, self._question) or ""
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Any: ...  # noqa: ANN401
@@ -50,7 +63,7 @@ class AlignedList(list[Any]):
         found = super().__getitem__(index)
         if isinstance(index, slice):
             found = AlignedList(found)
-            found._ranked = self._ranked
+            found._ranked, found._wording, found._question = self._ranked, self._wording, self._question
         return found
 
 
@@ -144,7 +157,7 @@ def aligned(reply: Any, found: Found, prompt: AlignedPrompt | None) -> Any:  # n
     """
     if prompt is None or not prompt.changed:
         return reply
-    made = AlignedList.of(found.items, in_order(found, prompt))
+    made = AlignedList.of(found.items, in_order(found, prompt), prompt)
     if isinstance(reply, Mapping):
         return AlignedResults({**reply, "results": made})
     return tuple(made) if isinstance(reply, tuple) else made

@@ -130,7 +130,7 @@ def outcome(taken: Intake, prompt: AlignedPrompt, annotation: Annotation) -> lis
             "rank": taken.ranks[places[0]],
             "label": label,
             "changed": prompt.changed,
-            "hint": hint is not None,
+            "hint": prompt.wording if hint is not None else False,
         }
         twins = [{"rank": taken.ranks[place], **dropped(taken.nodes[place])} for place in places[1:]]
         twins.extend(twin for place in places for twin in twins_of(taken.nodes[place].node))

@@ -12,7 +12,7 @@ from contextpilot_rag import AsyncContextPilot, Namespace
 from contextpilot_rag.adapter import Adapter, PilotLike
 from contextpilot_rag.errors import SettingsError
 from contextpilot_rag.prompt.prompt import AlignedPrompt
-from contextpilot_rag.settings import Order
+from contextpilot_rag.settings import Order, Wording
 from contextpilot_rag.types import short
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.callbacks import CBEventType, EventPayload
@@ -57,7 +57,7 @@ class ContextPilotPostprocessor(BaseNodePostprocessor):
         protect_top: a number of nodes.
         max_displacement: a number of places.
         echo: a number of nodes. They stand in the last node, or at the end of the synthesizer's context.
-        order_hint: whether a changed order is told to the model.
+        order_hint: whether, or by which wording, a changed order is told to the model.
 
     Raises:
         SettingsError: an unknown setting, a value that a setting cannot have, or a namespace twice.
@@ -95,7 +95,7 @@ class ContextPilotPostprocessor(BaseNodePostprocessor):
     protect_top: int | None = Field(default=None, frozen=True, description="This many of the best keep their places.")
     max_displacement: int | None = Field(default=None, frozen=True, description="No node moves further than this.")
     echo: int | None = Field(default=None, frozen=True, description="This many of the best are given once more.")
-    order_hint: bool | None = Field(default=None, frozen=True, description="Tell the model a changed order.")
+    order_hint: bool | Wording | None = Field(default=None, frozen=True, description="Tell the model a changed order.")
 
     _adapter: Adapter = PrivateAttr()
     _space: Namespace = PrivateAttr()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contextpilot_rag.adapter import hint_for, labelled
+from contextpilot_rag.prompt.wording import wording_of
 from llama_index.core.base.response.schema import RESPONSE_TYPE
 from llama_index.core.llms import LLM
 from llama_index.core.prompts import BasePromptTemplate
@@ -34,8 +35,12 @@ class Context:
     moved: bool = False
 
 
-def context_of(nodes: Sequence[NodeWithScore]) -> Context:
+def context_of(nodes: Sequence[NodeWithScore], question: str = "") -> Context:
     """Nodes as a prompt shows them: texts with labels, and the order hint that their ranks give.
+
+    Args:
+        nodes: in prompt order.
+        question: what is asked.
 
     >>> from llama_index.core.schema import TextNode
     >>> context_of([NodeWithScore(node=TextNode(text="Slices.")), NodeWithScore(node=TextNode(text="Steps."))])
@@ -45,6 +50,8 @@ def context_of(nodes: Sequence[NodeWithScore]) -> Context:
     ranks: list[int | None] = []
     labels: list[int | None] = []
     echoes: dict[int, str] = {}
+    texts: list[str] = []
+    wordings: list[Any] = []
     wanted = True
     for node in nodes:
         text = text_of(node.node)
@@ -56,11 +63,13 @@ def context_of(nodes: Sequence[NodeWithScore]) -> Context:
             continue
         mark = mark_of(node.node)
         ranks.append(mark.get("rank"))
-        wanted = wanted and mark.get("hint") is True
+        wordings.append(mark.get("hint", False))
+        texts.append(text)
         chunks.append(labelled(len(ranks), text))
         if "echo" in mark:
             echoes[mark["echo"]] = chunks[-1]
-    hint = hint_for(ranks) if wanted and ranks else None
+    wanted = wanted and bool(wordings) and all(wordings)
+    hint = hint_for(ranks, wording_of(wordings[0]), texts, question) if wanted else None
     if hint is not None:
         chunks.extend(echoes[number] for number in sorted(echoes))
     return Context(tuple(chunks), hint, moved=not in_order(labels))
@@ -121,7 +130,8 @@ class ContextPilotSynthesizer(CompactAndRefine):
         **response_kwargs: Any,  # noqa: ANN401
     ) -> RESPONSE_TYPE:
         """As `CompactAndRefine.synthesize`."""
-        return super().synthesize(query, nodes, additional_source_nodes, **self._with_context(nodes, response_kwargs))
+        given = self._with_context(query, nodes, response_kwargs)
+        return super().synthesize(query, nodes, additional_source_nodes, **given)
 
     async def asynthesize(
         self,
@@ -131,7 +141,7 @@ class ContextPilotSynthesizer(CompactAndRefine):
         **response_kwargs: Any,  # noqa: ANN401
     ) -> RESPONSE_TYPE:
         """As `CompactAndRefine.asynthesize`."""
-        given = self._with_context(nodes, response_kwargs)
+        given = self._with_context(query, nodes, response_kwargs)
         return await super().asynthesize(query, nodes, additional_source_nodes, **given)
 
     def get_response(
@@ -166,11 +176,11 @@ class ContextPilotSynthesizer(CompactAndRefine):
         chunks, values = self._sent(query_str, text_chunks, contextpilot, response_kwargs)
         return await super().aget_response(query_str, chunks, prev_response, **values)
 
-    def _with_context(self, nodes: Sequence[NodeWithScore], values: dict[str, Any]) -> dict[str, Any]:
+    def _with_context(self, query: QueryType, nodes: Sequence[NodeWithScore], values: dict[str, Any]) -> dict[str, Any]:
         if getattr(self, "_multimodal", False):  # content blocks have no place for labels: only the order is ours
             return values
         try:
-            context = context_of(nodes)
+            context = context_of(nodes, query if isinstance(query, str) else query.query_str)
         except Exception as error:  # noqa: BLE001  fails open: the framework renders the nodes as they are
             self.failures += 1
             self._told.warn("failed open: %s; nodes are sent without labels and hint", error)
