@@ -91,11 +91,6 @@ class TokenCounter:
     def _renew_lock(self) -> None:
         self._lock = threading.Lock()
 
-    @property
-    def bytes_per_token(self) -> float:
-        """What the estimate works with at present."""
-        return self._bytes_per_token
-
     def count(self, text: str, key: bytes | None = None) -> int:
         """Tokens of a text, at least 1. ``key``, its identity, lets a tokenizer's count be remembered."""
         if self._count is None:

@@ -25,17 +25,17 @@ def test_the_estimate_counts_bytes(text, tokens):
 def test_the_estimate_learns_and_forgets_nothing_sudden():
     counter = TokenCounter()
     counter.calibrate(200, 100)
-    assert 2.0 < counter.bytes_per_token < DEFAULT_BYTES_PER_TOKEN
+    assert 1_000 / DEFAULT_BYTES_PER_TOKEN < counter.estimate("a" * 1_000) < 500
     for _ in range(40):
         counter.calibrate(200, 100)
-    assert counter.bytes_per_token == pytest.approx(2.0, abs=0.01)
+    assert counter.estimate("a" * 1_000) == pytest.approx(500, abs=2)
 
 
 @pytest.mark.parametrize(("size", "tokens"), [(0, 5), (100, 0), (100, 100_000), (1_000_000, 3)])
 def test_implausible_reports_teach_nothing(size, tokens):
     counter = TokenCounter()
     counter.calibrate(size, tokens)
-    assert counter.bytes_per_token == DEFAULT_BYTES_PER_TOKEN
+    assert counter.estimate("a" * 1_000_000) == 1_000_000 / DEFAULT_BYTES_PER_TOKEN
 
 
 def test_a_tokenizer_counts_each_block_once():

@@ -37,7 +37,7 @@ _abandoned: list[Any] = []  # of the parent, in a forked child: not to be touche
 class EventListener:
     """Listens to engines, and tells a sink. Thread-safe; its thread starts with the first engine that has events.
 
-    In a forked child it listens to nobody until `restart`, or until an engine is added.
+    In a forked child it listens to nobody until an engine is added.
 
     Args:
         sink: is told, in the listener's thread.
@@ -98,21 +98,6 @@ class EventListener:
             self._engines.clear()
         if thread is not None:
             thread.stop()
-
-    def restart(self) -> None:
-        """In a forked child: listen to all that the parent listened to. Elsewhere: begin anew with all of them.
-
-        The sink is told that what it knows of them is lost.
-
-        Raises:
-            EventError: the listener is closed.
-        """
-        with self._lock:
-            if self._closed:
-                raise EventError("the listener of events is closed")
-            for engine in self._engines.values():
-                self._remove(engine.name)
-                self._listen(engine, again=True)
 
     def again(self, name: str) -> None:
         """Begin anew with one: the sink is told that what it knows of it is lost, and then all that it tells again.

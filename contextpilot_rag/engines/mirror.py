@@ -202,16 +202,6 @@ class Mirror:
                 found = min(found, walked[-1].last // heads[-1].block_size)
             return found * heads[-1].block_size if heads else None
 
-    def resident_tokens(self, keys: Sequence[bytes], block_size: int) -> int:
-        """Tokens of a prompt that one holder has, from its beginning on.
-
-        Args:
-            keys: of its KV blocks.
-            block_size: tokens of each.
-        """
-        with self._lock:
-            return block_size * max((one.run(keys) for one in self._residents.values()), default=0)
-
     def knows(self, space: Space, path: Sequence[Hashable]) -> bool:
         """Whether it is known which KV blocks cover a path.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -166,10 +165,6 @@ class EnginePool:
             Whether it was, in so many seconds.
         """
         return self._following.drained(timeout)
-
-    async def adrained(self, timeout: float = 10.0) -> bool:
-        """As `drained`, while an event loop goes on."""
-        return await asyncio.to_thread(self.drained, timeout)
 
     def close(self) -> None:
         """Follow the engines no longer. The pilot goes on, with what it knows."""

@@ -207,14 +207,8 @@ class RemoteIndex:
             IndexFailed: there is no answer that can be used.
         """
         own = self._own()
-        ticket = _to_cover(own, alignment, covering)
+        ticket = own.tickets.to_cover(alignment) if len(covering.keys) <= MAX_KV_BLOCKS else None
         return ticket is not None and own.calls.ask(questions.cover(ticket, covering, cached_tokens))
-
-    async def acover(self, alignment: Alignment, covering: questions.Covered, cached_tokens: int | None = None) -> bool:
-        """As `cover`."""
-        own = self._own()
-        ticket = _to_cover(own, alignment, covering)
-        return ticket is not None and await own.calls.aask(questions.cover(ticket, covering, cached_tokens))
 
     def forget(self, namespace: Namespace | None = None, *, conversations: bool = False) -> None:
         """Drop what is known of a namespace, or of all that are this tenant's, for all processes that ask the service.
@@ -329,11 +323,6 @@ class RemoteIndex:
         name = f"the index at {self._address}"
         calls = Calls(transport, Breaker(time.monotonic), name, self._timeout, self._patience, self._key)
         return _Own(calls, salts)
-
-
-def _to_cover(own: _Own, alignment: Alignment, covering: questions.Covered) -> str | None:
-    """The ticket of a request whose covering can be sent."""
-    return own.tickets.to_cover(alignment) if len(covering.keys) <= MAX_KV_BLOCKS else None
 
 
 def _salt_of(namespace: Namespace) -> _SaltOf:

@@ -232,8 +232,6 @@ def test_after_close_it_takes_none_and_its_thread_has_ended(sink):
         assert not thread.is_alive()
         with pytest.raises(EventError):
             listener.add(engine_of(publisher))
-        with pytest.raises(EventError):
-            listener.restart()
 
 
 def test_it_begins_anew(sink, listener):
@@ -241,7 +239,7 @@ def test_it_begins_anew(sink, listener):
         listener.add(engine_of(publisher))
         publisher.publish(stored(1))
         assert until(lambda: sink.of("a") == [1])
-        for begin in (listener.restart, lambda: listener.add(engine_of(publisher))):
+        for begin in (lambda: listener.again("a"), lambda: listener.add(engine_of(publisher))):
             sink.said.clear()
             begin()
             assert until(lambda: sink.times("flowing"))

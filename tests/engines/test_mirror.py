@@ -14,7 +14,23 @@ from contextpilot_rag.engines.covering import Covering
 from contextpilot_rag.engines.kv import Cleared, Removed, Stored
 from contextpilot_rag.engines.mirror import Changes, Mirror
 from contextpilot_rag.engines.passages import MAX_HEADS
-from tests.engines.world import ONE, SIZE, A, B, C, Machine, World, block, covering, ids, keys, prompt, simple, told
+from tests.engines.world import (
+    ONE,
+    SIZE,
+    A,
+    B,
+    C,
+    Machine,
+    World,
+    block,
+    covering,
+    ids,
+    keys,
+    prompt,
+    resident_tokens,
+    simple,
+    told,
+)
 
 
 def test_the_shortest_path_that_is_gone_and_the_longest_that_is_back():
@@ -27,7 +43,7 @@ def test_the_shortest_path_that_is_gone_and_the_longest_that_is_back():
     assert mirror.apply(ONE, [Removed((4,))]).gone == (("t", (A, B)),), "a tree may have it from a new request"
     assert mirror.apply(ONE, [told(abc[0], parent=3, start=4)]).back == (("t", (A, B, C)),)
     assert mirror.apply(ONE, [Removed((1,))]).gone == (("t", (A,)),), "a head is no path of a tree"
-    assert mirror.resident_tokens(abc[1].keys, SIZE) == 4
+    assert resident_tokens(mirror, abc[1]) == 4
     assert mirror.apply(ONE, [Cleared()]).gone == (("t", (A,)),)
 
 
@@ -70,7 +86,7 @@ def test_a_path_is_there_while_any_holder_has_all_of_it(end):
     assert mirror.apply(("x", 1), [told(tokens[:16]), Removed((0,))]) == Changes()
     holder = {Mirror.remove: "y", Mirror.lost: ("y", 0)}[end]
     assert keys(end(mirror, holder).gone) == [("t", ["a", "b"])]
-    assert mirror.resident_tokens(where.keys, SIZE) == mirror.expected("t", [A, B]) == 16
+    assert resident_tokens(mirror, where) == mirror.expected("t", [A, B]) == 16
     holder = {Mirror.remove: "x", Mirror.lost: ("x", 0)}[end]
     assert keys(end(mirror, holder).gone) == [("t", ["a"])]
     assert keys(mirror.apply(("z", 0), [told(tokens)]).back) == [("t", ["a", "b"])]
@@ -186,7 +202,7 @@ def test_a_large_event_is_taken_in_parts():
     mirror, many = Mirror(), [block(number) for number in range(500)]
     tokens, where = simple(many, "salt")
     mirror.apply(ONE, [told(tokens, extra="salt:salt")])
-    assert mirror.resident_tokens(where.keys, SIZE) == len(tokens) == 4 * 1_003
+    assert resident_tokens(mirror, where) == len(tokens) == 4 * 1_003
     assert mirror.counts().kv_blocks == 1_003
 
 
@@ -279,7 +295,7 @@ def test_told_covered_and_asked_by_many_threads():
             one, _ = some.choice(prompts)
             expected = mirror.expected(one.space, one.blocks)
             assert expected is None or 0 <= expected <= one.ends[-1]
-            assert mirror.resident_tokens(one.covering.keys, SIZE) <= len(one.tokens)
+            assert resident_tokens(mirror, one.covering) <= len(one.tokens)
             mirror.knows(one.space, [block.key for block in one.blocks])
             looks += 1
         return mirror.counts().kv_blocks >= 0
@@ -293,7 +309,7 @@ def test_told_covered_and_asked_by_many_threads():
             done.set()
         assert all(one.result(60) for one in lookers)
     for one, _ in prompts:
-        assert mirror.resident_tokens(one.covering.keys, SIZE) == machine.has(one) * SIZE
+        assert resident_tokens(mirror, one.covering) == machine.has(one) * SIZE
     counts = mirror.counts()
     assert counts.matched == counts.covered > 100
     for passage in mirror._passages._by_use:
@@ -310,9 +326,9 @@ def test_a_forked_child_can_go_on(held):
         mirror._lock.acquire()
     child = os.fork()
     if not child:
-        known = mirror.resident_tokens(where.keys, SIZE)
+        known = resident_tokens(mirror, where)
         mirror.apply(ONE, [told(tokens)])
-        fits = known == (0 if held else 28) and mirror.resident_tokens(where.keys, SIZE) == 28
+        fits = known == (0 if held else 28) and resident_tokens(mirror, where) == 28
         os._exit(0 if fits else 1)
     assert os.waitpid(child, 0)[1] == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 
@@ -71,7 +72,7 @@ async def test_what_was_told_can_be_awaited():
             until(lambda: pilot.engines["fake"].level == "events" and pilot.engines["fake"].block_size == 16)
             prompt = await pilot.align([BLOCKS["A"]], "What?")
             await pilot.observe(prompt, fake.chat({"messages": prompt.messages(), **prompt.extra_body}))
-            assert await pilot.engines.adrained()
+            assert await asyncio.to_thread(pilot.engines.drained)
             assert pilot.engines["fake"].covered == 1
 
 

@@ -82,13 +82,6 @@ def test_aligned_and_sent_requests_can_be_covered_once_before_and_after_their_re
         assert index.stats().observed == 4
 
 
-async def test_the_same_awaited(listening):
-    async with RemoteIndex(listening.address, api_key=fresh_key(), timeout=20) as index:
-        alignment = await index.aalign(REQUEST)
-        assert await index.acover(alignment, FOUND)
-        assert not await index.acover(Alignment(Request(REQUEST.blocks), (0, 1)), FOUND)
-
-
 def test_what_the_service_does_not_know_is_no_failure(service, listening):
     with RemoteIndex(service.address, api_key=fresh_key(), timeout=20) as index:
         assert not index.cover(index.align(REQUEST), FOUND), "it follows nobody"
