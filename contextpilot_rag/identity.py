@@ -9,11 +9,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import logging
+import threading
 from collections.abc import Sequence
 
 from .types import Namespace, plain_text
 
+logger = logging.getLogger("contextpilot_rag")
+
 KEY_BYTES = 16
+GOOD_SECRET = 22
+"""Characters: as many as it takes to write down 128 random bits. A shorter secret can be found by trying."""
+_said = threading.Event()
 
 
 def block_key(text: str) -> bytes:
@@ -61,3 +68,18 @@ def secret_salt(purpose: bytes, fields: Sequence[str], secret: str) -> str:
     message = b"contextpilot-rag " + purpose + b"".join(len(part).to_bytes(4, "big") + part for part in parts)
     digest = hmac.new(secret.encode("utf-8", "surrogatepass"), message, hashlib.sha256).digest()
     return base64.urlsafe_b64encode(digest).decode("ascii").rstrip("=")
+
+
+def warn_of_short_secret(secret: str) -> None:
+    """Log that a secret is short, once in a process. None at all is another matter, and none of this one's.
+
+    Whoever sees a cache salt and knows its namespace, or reads replicas' log, can try secrets for as long as he likes.
+    """
+    if secret and len(secret) < GOOD_SECRET and not _said.is_set():
+        _said.set()
+        logger.warning(
+            "a salt_secret of %d characters may be found by trying (said once); take %d random ones or more, such as "
+            "`openssl rand -base64 32` makes",
+            len(secret),
+            GOOD_SECRET,
+        )

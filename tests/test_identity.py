@@ -2,12 +2,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpilot_rag import Namespace
+from contextpilot_rag import ContextPilot, Namespace, Settings, identity
 from contextpilot_rag.identity import block_key, cache_salt
+from contextpilot_rag.proxy.life import assemble
+from contextpilot_rag.proxy.settings import ProxySettings
+from contextpilot_rag.service.secret import secret_of
+from contextpilot_rag.service.settings import ServiceSettings
 from tests.strategies import texts
 
 fields = st.text(max_size=6)
@@ -51,3 +57,35 @@ def test_keys_and_salts_are_equal_in_every_process():
     # pinned, so that a change that would make every cache cold at once cannot go unnoticed
     assert block_key("").hex() == "cae66941d9efbd404e4d88758ea67670"
     assert cache_salt(Namespace("acme")) == "LOZbKdlS_XiQ9YOvHeGXiNe6sdV5jYaiNMWXPahy4P8"
+
+
+@pytest.fixture
+def unsaid(monkeypatch):
+    monkeypatch.setattr(identity, "_said", threading.Event())
+
+
+def warnings_of(caplog):
+    return [one.getMessage() for one in caplog.records if "found by trying" in one.getMessage()]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        lambda secret: ContextPilot(salt_secret=secret),
+        lambda secret: secret_of(ServiceSettings(salt_secret=secret)),
+        lambda secret: assemble(ProxySettings(upstreams="http://127.0.0.1:1", salt_secret=secret), Settings()),
+    ],
+    ids=["pilot", "service", "proxy"],
+)
+def test_a_short_secret_is_warned_of_once_and_never_shown(start, unsaid, caplog):
+    for secret in ("hunter2", "another"):
+        start(secret)
+    (said,) = warnings_of(caplog)
+    assert "7 characters" in said
+    assert "hunter2" not in said
+
+
+@pytest.mark.parametrize("secret", ["", "x" * identity.GOOD_SECRET])
+def test_a_good_secret_and_none_are_not_warned_of(secret, unsaid, caplog):
+    ContextPilot(salt_secret=secret)
+    assert not warnings_of(caplog)

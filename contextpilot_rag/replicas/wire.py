@@ -55,6 +55,8 @@ _KINDS = (
     (ReadOnlyError, "is a copy that cannot be written to"),
     (NoAnswer, "does not answer in time"),
 )
+_NOT_TRUSTED = frozenset({18, 19, 20, 21})
+"""OpenSSL's codes for a certificate that signed itself, or whose signer is not known."""
 _CODES = {
     "NOAUTH": "asks for a password",
     "WRONGPASS": "refuses the user or the password",
@@ -144,7 +146,7 @@ class Wire(Connection):
         try:
             return Timed(connected(self._found, self.deadline, self._context, self.host), self)
         except ssl.SSLCertVerificationError as error:
-            raise Unreachable(f"TLS: {error.verify_message}") from None
+            raise Unreachable(f"TLS: {error.verify_message}{_remedy(error.verify_code)}") from None
         except ssl.SSLError as error:
             raise Unreachable(f"TLS: {(error.reason or 'failed').lower().replace('_', ' ')}") from None
         except (Late, TimeoutError):
@@ -193,6 +195,12 @@ class Timed:
             self.plain.settimeout(self.wire.deadline.left())
         except Late:
             raise TimeoutError from None
+
+
+def _remedy(code: int) -> str:
+    """What helps, where the certificate is signed by somebody who is not trusted here."""
+    trusted = "the file that ssl_ca_certs names in the log's address, or this machine, has to trust its signer"
+    return f"; {trusted}" if code in _NOT_TRUSTED else ""
 
 
 def reason(error: BaseException) -> str:

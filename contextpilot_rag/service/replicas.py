@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -22,6 +23,8 @@ from .gate import enforce
 from .leftovers import ServedIndex
 from .pool_names import pool_name
 from .replica_sink import ServiceSink
+
+logger = logging.getLogger("contextpilot_rag.service")
 
 READY_SECONDS = 10.0  # a start waits so long for what the log has
 CATCH_UP_SECONDS = 0.04  # an answer waits so long for what others told
@@ -86,7 +89,9 @@ class Replicas:
                 pool.index.stray(space)  # restored from a file: it may go into a log that has nothing of it
         self._sink.open()
         self._replica.start()
-        await asyncio.to_thread(self._replica.ready, READY_SECONDS)
+        if await asyncio.to_thread(self._replica.ready, READY_SECONDS):
+            spaces = self._replica.status().spaces
+            logger.info("replica: the log is there; namespaces in it that concern this service: %d", spaces)
 
     async def stop(self) -> None:
         """Tell what waits, and end."""

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..errors import SettingsError
+from ..identity import warn_of_short_secret
 from .settings import PREFIX, ServiceSettings
 
 logger = logging.getLogger("contextpilot_rag.service")
@@ -32,6 +33,7 @@ def secret_of(settings: ServiceSettings) -> str:
         SettingsError: the state folder cannot be used, or what is kept there is no secret, or no secret from others.
     """
     if settings.salt_secret:
+        warn_of_short_secret(settings.salt_secret)
         return settings.salt_secret
     if settings.replicate:
         logger.warning(

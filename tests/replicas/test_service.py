@@ -258,6 +258,17 @@ def test_a_service_that_ends_has_told_all_it_knew(replica):
     until(lambda: predicted(first, "abc") == 300)
 
 
+def test_a_start_says_that_the_log_is_there_and_how_much_of_it_is_of_concern(replica, caplog):
+    caplog.set_level(logging.INFO, "contextpilot_rag")
+    first = replica()
+    aligned(first, "abc")
+    first.ask("POST", "/v1/align", {"blocks": blocks("new"), "namespace": {"corpus": "c"}})
+    until(lambda: first.hub.replicas.status().pending == 0)
+    replica()
+    said = [one.getMessage() for one in caplog.records if "the log is there" in one.getMessage()]
+    assert [line.rpartition(" ")[2] for line in said] == ["0", "2"]
+
+
 def test_whoever_has_another_secret_is_not_believed(replica):
     first, stranger = replica(), replica(salt_secret="another")
     aligned(stranger, "abc")
