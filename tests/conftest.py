@@ -13,6 +13,19 @@ settings.register_profile("contextpilot", deadline=None)
 settings.load_profile("contextpilot")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Half as many more as there are cores: a third of the time tests wait for a clock or for another process."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + (cores + 1) // 2
+
+
+def pytest_collection_modifyitems(items):
+    """Drawn examples are run without counting what they cover: that takes as long again, and is never the same."""
+    for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.no_cover)
+
+
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch):
     for name in list(os.environ):

@@ -17,9 +17,10 @@ from tests.dedup.material import size
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 
-pytestmark = pytest.mark.skipif(
+needs_traces = pytest.mark.skipif(
     not TRACES.exists(), reason="needs the recorded traces in ../shared/traces, next to this repository"
 )
+pytestmark = [needs_traces, pytest.mark.no_cover]  # they are not everywhere, so nothing counts that they alone cover
 
 
 def lines(path):

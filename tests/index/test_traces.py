@@ -16,10 +16,11 @@ from contextpilot_rag import BlockRef, LocalIndex, OrderBudget, Request
 SHARED = Path(__file__).parents[3] / "shared"
 REFEREE = SHARED / "eval" / "hit_ratio.py"
 
-pytestmark = pytest.mark.skipif(
+needs_traces = pytest.mark.skipif(
     not (REFEREE.exists() and (SHARED / "traces").exists()),
     reason="needs the recorded traces in ../shared/traces and the referee in ../shared/eval, next to this repository",
 )
+pytestmark = [needs_traces, pytest.mark.no_cover]  # they are not everywhere, so nothing counts that they alone cover
 
 
 @cache
