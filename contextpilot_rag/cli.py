@@ -1,4 +1,4 @@
-"""The command line: ``contextpilot-rag demo | replay | plan | serve | proxy | keys | engine``."""
+"""The command line: ``contextpilot-rag demo | replay | plan | evaluate | serve | proxy | keys | engine``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from . import engine_command, keys_command, plan_command, proxy_command, replay_command, serve_command
+from . import engine_command, evaluate_command, keys_command, plan_command, proxy_command, replay_command, serve_command
 from ._version import __version__
 from .errors import ContextPilotError, MissingPackage
 from .settings import Order
@@ -76,6 +76,9 @@ def command_parser() -> argparse.ArgumentParser:
     batch = commands.add_parser("plan", help="orders for a whole batch, and the order of sending")
     plan_command.add_arguments(batch)
     batch.set_defaults(run=_plan)
+    evaluation = commands.add_parser("evaluate", help="do your answers stay as good, and which setting is safe?")
+    evaluate_command.add_arguments(evaluation)
+    evaluation.set_defaults(run=_evaluate)
     service = commands.add_parser(
         "serve", help="the context index as a service, for all processes that share an engine"
     )
@@ -149,6 +152,14 @@ def _replay(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> int:
     print(plan_command.run(options))  # noqa: T201
     return 0
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    return evaluate_command.run(
+        options,
+        lambda text: print(text, flush=True),  # noqa: T201
+        lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201
+    )
 
 
 def _keys(options: argparse.Namespace) -> int:

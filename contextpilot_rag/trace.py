@@ -61,7 +61,7 @@ def read_trace(path: Path, tokens: Mapping[str, int] | None = None) -> list[Trac
     """
     requests: list[TraceRequest] = []
     seen: set[str] = set()
-    for number, text in enumerate(_text(path).splitlines(), start=1):
+    for number, text in enumerate(text_of(path).splitlines(), start=1):
         if not text.strip():
             continue
         try:
@@ -85,7 +85,7 @@ def read_tokens(path: Path) -> dict[str, int]:
         TraceError: the file cannot be read, or a length is no positive whole number.
     """
     try:
-        lengths = msgspec.json.decode(_text(path), type=dict[str, int])
+        lengths = msgspec.json.decode(text_of(path), type=dict[str, int])
     except msgspec.DecodeError as error:
         raise TraceError(f"{path}: {error}; expected an object of block lengths") from None
     for block, length in lengths.items():
@@ -116,7 +116,12 @@ def _blocks(ids: Iterable[str], tokens: Mapping[str, int] | None, where: str) ->
     return tuple(BlockRef(block, tokens[block]) for block in distinct)
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """A file's text, plain or ``.gz``.
+
+    Raises:
+        TraceError: it cannot be read.
+    """
     try:
         data = path.read_bytes()
         return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")

@@ -83,8 +83,9 @@ def settings_of(arm: Arm) -> Settings | None:
     if own is None:
         return None
     hint: Any = {None: False, "order": True}.get(arm.hint, arm.hint)
+    told = {} if own["order"] == "retrieved" else {"order_hint": hint}
     try:
-        return Settings(**own, order_hint=hint, echo=arm.echo)
+        return Settings(**own, **told, echo=arm.echo)
     except SettingsError:  # a wording that the pilot does not offer
         return None
 

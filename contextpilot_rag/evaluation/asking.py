@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..engines.http import EngineHttp
-from ..errors import EngineError, EngineRefused
+from ..errors import EngineRefused
 from .words import Outcome
 
 Scoring = Literal["forced", "prompt", "none"]
@@ -72,7 +72,7 @@ class Asker:
             usage = found["usage"]
             tokens, cached = usage["prompt_tokens"], (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
             scores = self._scores(messages, gold, tokens, more) if gold else []
-        except (KeyError, IndexError, TypeError) as error:
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
             raise EngineRefused(f"the engine's answer is none that this understands: {error!r}") from error
         return Outcome(key, text, tokens, cached, sum(scores) if scores else None, len(scores))
 
@@ -109,14 +109,36 @@ def _answered(messages: _Messages, gold: str) -> list[Mapping[str, Any]]:
     return [*messages, {"role": "assistant", "content": gold}]
 
 
+_TRIED = [{"role": "user", "content": "What is two and two?"}]
+
+
 def scoring_of(http: EngineHttp, model: str) -> Scoring:
-    """The best way that an engine has to score a right answer, tried out on a short prompt."""
-    messages = [{"role": "user", "content": "What is two and two?"}]
-    for scoring in ("forced", "prompt"):
+    """The best way that an engine has to score a right answer, tried out on a short prompt.
+
+    Raises:
+        EngineError: it does not answer.
+    """
+    ways: Sequence[Scoring] = ("forced", "prompt")
+    for scoring in ways:
         try:
-            outcome = Asker(http, Terms(model, 1, scoring, 2)).ask("", messages, "four")
-        except (EngineError, KeyError, TypeError, IndexError):
+            outcome = Asker(http, Terms(model, 1, scoring, 2)).ask("", _TRIED, "four")
+        except EngineRefused:
             continue
         if outcome.logprob is not None:
             return scoring
     return "none"
+
+
+def salted_by(http: EngineHttp, model: str) -> bool:
+    """Whether an engine takes a ``cache_salt``, tried out on a short prompt.
+
+    Raises:
+        EngineError: it does not answer, or refuses the prompt without one, too.
+    """
+    asker = Asker(http, Terms(model, 1, "none"))
+    try:
+        asker.ask("", _TRIED, None, "evaluate")
+    except EngineRefused:
+        asker.ask("", _TRIED, None)
+        return False
+    return True

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from itertools import islice
 
+from ..errors import EngineRefused
 from .asking import Asker
 from .kept import Kept
 from .making import made
@@ -15,6 +17,8 @@ from .words import Arm, Case, Outcome, Prompted, Question
 
 Judge = Callable[[Question, str], float]
 """How good an answer is, from 0 to 1."""
+
+_NOT_TAKEN = frozenset({400, 413, 422})  # an engine's words for a prompt that it does not take
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +55,26 @@ def cells(
     return [cell for row in by_question.values() for cell in row]
 
 
+def missing(wanted: Sequence[Cell], kept: Kept) -> list[Cell]:
+    """What is to be asked: of equal prompts one, none that is known.
+
+    Args:
+        wanted: all cells.
+        kept: what is known.
+    """
+    first = {cell.key: cell for cell in reversed(wanted) if kept.get(cell.key) is None}
+    return [cell for cell in wanted if first.get(cell.key) is cell]
+
+
 def ask_all(
     wanted: Sequence[Cell],
     asker: Asker,
     kept: Kept,
     *,
-    salted: bool = True,
+    salt: str | None = "evaluate",
     concurrency: int = 8,
     progress: Callable[[int, int], None] | None = None,
+    refused: Callable[[Cell, EngineRefused], None] | None = None,
 ) -> None:
     """Ask what is not known yet. Prompts that are equal to the last byte are asked once.
 
@@ -66,34 +82,38 @@ def ask_all(
         wanted: all cells.
         asker: the engine.
         kept: what is known; outcomes go there.
-        salted: the engine's cache is told apart by layout.
+        salt: begins the cache salts, by which the engine tells layouts apart; None: it takes none.
         concurrency: prompts at a time.
         progress: is told how many of how many prompts are through.
+        refused: is told of a prompt that the engine does not take, such as one that is too long; None: it is an error.
 
     Raises:
-        EngineError: the engine failed; what came before is kept.
+        EngineError: the engine failed; what came before, and what was under way, is kept.
     """
-    missing = {cell.key: cell for cell in reversed(wanted) if kept.get(cell.key) is None}
-    jobs = iter([cell for cell in wanted if missing.get(cell.key) is cell])
-    total, through = len(missing), 0
+    asked = missing(wanted, kept)
+    jobs = iter(asked)
+
+    def ask(cell: Cell) -> None:
+        gold = cell.question.answers[0] if cell.question.answers else None
+        own = None if salt is None else f"{salt} {cell.arm.layout}"
+        try:
+            kept.add(asker.ask(cell.key, cell.prompted.messages, gold, own))
+        except EngineRefused as error:
+            if refused is None or error.status not in _NOT_TAKEN:
+                raise
+            refused(cell, error)
+
+    through = 0
     with ThreadPoolExecutor(concurrency) as pool:
-
-        def begun() -> Iterator[Future[Outcome]]:
-            for cell in jobs:
-                gold = cell.question.answers[0] if cell.question.answers else None
-                salt = f"evaluate {cell.arm.layout}" if salted else None
-                yield pool.submit(asker.ask, cell.key, cell.prompted.messages, gold, salt)
-                return
-
-        running = {future for _ in range(concurrency) for future in begun()}
+        running = {pool.submit(ask, cell) for cell in islice(jobs, concurrency)}
         while running:
             ended, running = wait(running, return_when=FIRST_COMPLETED)
             for future in ended:
-                kept.add(future.result())
-                through += 1
-                running.update(begun())
+                future.result()
+            through += len(ended)
+            running |= {pool.submit(ask, cell) for cell in islice(jobs, len(ended))}
             if progress is not None:
-                progress(through, total)
+                progress(through, len(asked))
 
 
 def cases(wanted: Iterable[Cell], kept: Kept, judge: Judge | None = None) -> list[Case]:

@@ -142,6 +142,7 @@ def verdict(
     margin: float = MARGIN,
     deciding: Sequence[str] = ("f1",),
     shares: Mapping[str, Share] | None = None,
+    isolated: bool = True,
 ) -> Verdict:
     """The verdict on all arms.
 
@@ -151,13 +152,15 @@ def verdict(
         margin: what answers may lose, in the measures' own unit (0 to 1).
         deciding: names of the measures that decide; each has to be safe.
         shares: predicted shares, by arm.
+        isolated: the engine told layouts apart; False: what it reported of its cache says nothing.
     """
     shares = shares or {}
     arms = {case.arm.name: case.arm for case in cases}
     names = [base, *(name for name in arms if name != base)]
     measures = dict.fromkeys(measure for case in cases for measure in case.marks)
     differences = {measure: compared(cases, base, measure) for measure in measures}
-    averages, sizes, others, told = means(cases), lengths(cases, base), differing(cases, base), reported(cases)
+    averages, sizes, others = means(cases), lengths(cases, base), differing(cases, base)
+    told = reported(cases) if isolated else {}
     found = []
     for name in names:
         own = {measure: row[name] for measure, row in differences.items() if name in row}
