@@ -17,7 +17,7 @@ MODULES = sorted(ROOT.rglob("*.py"))
 FLOORS = (
     "errors deprecation forking failing types batch _version checking settings identity tokens dedup intake index "
     "prompt expand conversation remote replicas engines retrieval waiting deciding asking choosing run_options "
-    "results sending learning pilot async_pilot adapter trace replay batches service proxy"
+    "results sending learning pilot async_pilot adapter trace replay evaluation batches service proxy"
 ).split()
 HEAVY = tuple(
     "openai scipy faiss rank_bm25 matplotlib rich starlette uvicorn pydantic tqdm tenacity httpcore jinja2 "
