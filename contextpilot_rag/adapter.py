@@ -218,6 +218,12 @@ class Adapter:
         """As `report`, awaiting an index that is elsewhere."""
         return await self._async.observe(prompt, response, messages)
 
+    def rate(self, prompt: AlignedPrompt, score: float) -> bool:
+        """Tell how good an answer was, as `ContextPilot.rate`; a score that cannot be is a failure like any other."""
+        with _FailingOpen(self.failed):
+            return self.pilot.rate(prompt, score)
+        return False
+
     @property
     def failures(self) -> int:
         """How often something failed, and the framework's own result was used."""

@@ -14,6 +14,8 @@ from .index.local import ContextIndex, LocalIndex
 from .index.sound import sound
 from .index.tree import PrefixTree
 from .prompt.prompt import AlignedPrompt
+from .quality.judge import Role
+from .quality.trials import Trials, as_retrieved
 from .types import Alignment, IndexStats, Namespace, Request, Usage
 
 if TYPE_CHECKING:
@@ -92,36 +94,54 @@ class Asker:
         index: that is asked.
         failures: counts, and raises where that was asked for.
         salt_secret: what cache salts are derived with, where the index has none of its own.
+        trials: which requests are only compared with; None: none are.
     """
 
-    def __init__(self, index: ContextIndex, failures: Failures, salt_secret: str) -> None:
+    def __init__(self, index: ContextIndex, failures: Failures, salt_secret: str, trials: Trials | None = None) -> None:
         self.index = index
         self.failures = failures
+        self.trials = trials or Trials(None)
         warn_of_short_secret(salt_secret)
         self._own_salt = lru_cache(_SALTS)(partial(_derived, salt_secret))
 
     def decide(self, prepared: AlignedPrompt) -> AlignedPrompt:
         """The prompt in the order that the index chose; or as it is, if there is no answer that can be used."""
+        role = self._role(prepared)
+        expected = self.predict(prepared) if role == "control" else 0
+        given = prepared if role in {None, "aligned"} else as_retrieved(prepared)
         try:
-            answer = sound(self.index.align(prepared.request), prepared.request)
+            answer = sound(self.index.align(given.request), given.request)
         except Exception as raised:  # noqa: BLE001  fails open
             self.failures.fail(raised, "align")
             return prepared
         self.failures.answered("align")
-        return decided(prepared, answer, self.salt(prepared.request.namespace))
+        chosen = decided(given, answer, self.salt(given.request.namespace))
+        return self.trials.shown(prepared, chosen, role, expected)
 
     async def adecide(self, prepared: AlignedPrompt) -> AlignedPrompt:
         """As `decide`."""
         index = awaited(self.index)
         if index is None:
             return await apart(self.index, self.decide, prepared)
+        role = self._role(prepared)
+        expected = await self.apredict(prepared) if role == "control" else 0
+        given = prepared if role in {None, "aligned"} else as_retrieved(prepared)
         try:
-            answer = sound(await index.aalign(prepared.request), prepared.request)
+            answer = sound(await index.aalign(given.request), given.request)
         except Exception as raised:  # noqa: BLE001  fails open
             self.failures.fail(raised, "align")
             return prepared
         self.failures.answered("align")
-        return decided(prepared, answer, self.salt(prepared.request.namespace))
+        chosen = decided(given, answer, self.salt(given.request.namespace))
+        return self.trials.shown(prepared, chosen, role, expected)
+
+    def _role(self, prepared: AlignedPrompt) -> Role | None:
+        """What is to become of a request, as far as ratings of answers decide it."""
+        try:
+            return self.trials.role(prepared)
+        except Exception as error:  # noqa: BLE001  fails open, always: it is aligned, and shows nothing
+            self.failures.note(error)
+            return None
 
     def predict(self, prepared: AlignedPrompt) -> int:
         """Tokens that would be cached; 0 if it is not known."""

@@ -17,6 +17,7 @@ from .index.watch import Report
 from .intake import BlockLike, ContextLike
 from .pilot import ContextPilot
 from .prompt.prompt import AlignedPrompt
+from .quality.judge import Quality
 from .results import RunReport
 from .settings import PilotOptions, RequestOptions, Settings
 from .tokens import CountTokens, Tokenizer
@@ -208,6 +209,14 @@ class AsyncContextPilot:
         """As `ContextPilot.observe`."""
         return await self._pilot.aobserve(alignment, response, messages)
 
+    async def rate(self, alignment: Alignment, score: float) -> bool:
+        """As `ContextPilot.rate`."""
+        return self._pilot.rate(alignment, score)
+
+    async def quality(self, namespace: Namespace | str | None = None) -> Quality:
+        """As `ContextPilot.quality`."""
+        return self._pilot.quality(namespace)
+
     async def extra_body(self, namespace: Namespace | str | None = None) -> dict[str, Any]:
         """As `ContextPilot.extra_body`."""
         space = self._pilot.prepare((), namespace=namespace).request.namespace
@@ -225,7 +234,9 @@ class AsyncContextPilot:
     async def stats(self) -> IndexStats:
         """As `ContextPilot.stats`; it raises where a service is gone."""
         index = asking.awaited(self._pilot.index)
-        return await self.apart(self._pilot.stats) if index is None else await index.astats()
+        if index is None:
+            return await self.apart(self._pilot.stats)
+        return self._pilot.asker.trials.counted(await index.astats())
 
     async def aclose(self) -> None:
         """As `ContextPilot.close`."""

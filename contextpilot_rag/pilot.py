@@ -24,12 +24,14 @@ from .intake import BlockLike, ContextLike, distinct, namespace_of
 from .learning import Learner
 from .prompt.prompt import AlignedPrompt
 from .prompt.wording import wording_of
+from .quality.trials import Trials
 from .results import RunReport
 from .run_options import RunOptions
 from .sending import send_plan
 from .settings import PilotOptions, RequestOptions, Settings
 from .tokens import CountTokens, TokenCounter, Tokenizer
-from .types import Alignment, BlockRef, Context, IndexStats, Namespace, Request, Rule, Usage, plain_text
+from .types import Alignment, BlockRef, Context, Namespace, Request, Rule, Usage, plain_text
+from .upkeep import Upkeep
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from .sending import Client
 
 
-class ContextPilot:
+class ContextPilot(Upkeep):
     """Aligns the blocks of each request to what the engine has cached.
 
     Args:
@@ -84,7 +86,7 @@ class ContextPilot:
         self._failures = Failures(raises=self.settings.on_error == "raise")
         parts = chosen_parts(index, engines, self.settings, options, tokenizer, self._failures)
         self._made, self._pool, chosen = parts
-        self.asker = Asker(chosen, self._failures, self.settings.salt_secret)
+        self.asker = Asker(chosen, self._failures, self.settings.salt_secret, Trials.of(self.settings))
         self._learner = Learner(self.asker, self._tokens, self._failures, self._pool)
 
     def __enter__(self) -> ContextPilot:
@@ -241,6 +243,7 @@ class ContextPilot:
         check_batch(index, time_budget)
         self.asker.salt(self._namespace if namespace is None else namespace_of(namespace), ask=True)
         prepared = prepared_batch(partial(self.prepare, namespace=namespace, **options), contexts)
+        prepared = list(map(self.asker.trials.allowed, prepared))
         return plan_within(prepared, self.asker.believed(index), self._failures, time_budget, progress, ceiling=ceiling)
 
     async def run(  # noqa: PLR0913  all but two by name
@@ -369,29 +372,6 @@ class ContextPilot:
             ContextPilotError: the error, or `IndexFailed` because of it, if ``on_error="raise"`` was asked for.
         """
         self._failures.fail_with(error)
-
-    def forget(self, namespace: Namespace | str | None = None, *, conversations: bool = False) -> None:
-        """Drop what the index knows of a namespace; None: of all. A service, and replicas, forget it for all processes.
-
-        Args:
-            namespace: which; None: all.
-            conversations: drop this pilot's, too. An engine's restart is nothing to them.
-
-        Raises:
-            IndexFailed: the index is a service, and did not say that it has forgotten, whatever ``on_error`` is.
-        """
-        self.index.forget(self.forget_own(namespace, conversations=conversations))
-
-    def forget_own(self, namespace: Namespace | str | None, *, conversations: bool) -> Namespace | None:
-        """The part of `forget` that does not ask the index; gives what the index is to forget."""
-        space = None if namespace is None else namespace_of(namespace)
-        if conversations:
-            self._conversations.forget(space)
-        return space
-
-    def stats(self) -> IndexStats:
-        """The index's counts. A service's are of all the tenant's processes; one that is gone raises IndexFailed."""
-        return self.index.stats()
 
     def close(self) -> None:
         """End what this pilot made: connections or a replica (made anew on use), the following of engines."""

@@ -30,6 +30,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
+Half = Annotated[float, Meta(gt=0, le=0.5)]
 
 
 class RequestOptions(TypedDict, total=False):
@@ -64,6 +65,8 @@ class PilotOptions(RequestOptions, total=False):
     api_key: str
     index_timeout: float
     routing: Routing
+    quality_drop: float | None
+    quality_control: float
 
 
 # Settings that shape the index or belong to the whole pilot.
@@ -111,6 +114,10 @@ class Settings:
             (``http://HOST:PORT events=tcp://HOST:PORT``), separated by commas.
         routing: "pilot" says for each request which engine it should go to; "external": somebody else chooses, and one
             tree stands for all engines.
+        quality_drop: alignment is turned off for a namespace once it is sure that ratings (``pilot.rate``) of aligned
+            requests are lower by more than this than those of requests sent as retrieved; None: never.
+        quality_control: the share of requests that are sent as retrieved to compare with, where ``quality_drop`` is
+            set; as many are still aligned where alignment is turned off.
 
     Raises:
         SettingsError: a value of the wrong type or out of range.
@@ -149,6 +156,8 @@ class Settings:
     index: str = "embedded"
     engines: str = ""
     routing: Routing = "pilot"
+    quality_drop: Share | None = None
+    quality_control: Half = 0.1
 
     def __post_init__(self) -> None:
         for name, kind in _kinds().items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Literal
 
 from .errors import InvalidBlock, SettingsError
 
@@ -147,6 +148,10 @@ class Request:
         return sum(block.tokens for block in self.blocks)
 
 
+Arm = Literal["aligned", "control"]
+"""What a request shows by its answer: how alignment does, or how the retriever's order would."""
+
+
 class Rule(str, Enum):
     """What decided the order of an alignment."""
 
@@ -160,6 +165,8 @@ class Rule(str, Enum):
     FIXED = "fixed"
     CONVERSATION = "conversation"
     FAILED_OPEN = "failed_open"
+    CONTROL = "control"
+    QUALITY = "quality"
 
     def __str__(self) -> str:
         return self.value
@@ -235,6 +242,8 @@ class Alignment:
             Rule.FIXED: "order='fixed': blocks stand in the order of their keys, whatever was asked before",
             Rule.CONVERSATION: "what stands before these blocks is this conversation's alone: no order shares more",
             Rule.FAILED_OPEN: "the index failed; the retriever's order was kept",
+            Rule.CONTROL: "another order would gain, but this is one of those that its answers are compared with",
+            Rule.QUALITY: "answers in other orders were rated worse: the retriever's order is kept",
         }[self.rule]
 
 

@@ -144,8 +144,8 @@ def _values(kind: Any) -> str:  # noqa: ANN401
     ('number, 0 to 1', '`"a"`, `"b"`, or none')
     """
     if get_origin(kind) in {Union, types.UnionType}:
-        some = [one for one in get_args(kind) if one is not type(None)]
-        return ", or ".join([*map(_values, some), "none"])
+        some = [_values(one) for one in get_args(kind) if one is not type(None)]
+        return ", or ".join([*some, "none"] if type(None) in get_args(kind) else some)
     if get_origin(kind) is Literal:
         return ", ".join(f'`"{one}"`' for one in get_args(kind))
     if get_origin(kind) is Annotated:

@@ -16,8 +16,8 @@ MODULES = sorted(ROOT.rglob("*.py"))
 # From DESIGN's map: who may import whom. A room imports only what stands to its left.
 FLOORS = (
     "errors deprecation forking failing types batch _version checking settings identity tokens dedup intake index "
-    "prompt expand conversation remote replicas engines retrieval waiting deciding asking choosing run_options "
-    "results sending learning pilot async_pilot adapter trace replay evaluation batches service proxy"
+    "prompt quality expand conversation remote replicas engines retrieval waiting deciding asking choosing run_options "
+    "results sending learning upkeep pilot async_pilot adapter trace replay evaluation batches service proxy"
 ).split()
 HEAVY = tuple(
     "openai scipy faiss rank_bm25 matplotlib rich starlette uvicorn pydantic tqdm tenacity httpcore jinja2 "

@@ -9,7 +9,7 @@ from typing import Any
 from ..dedup.chunks import Repeats
 from ..errors import InputError
 from ..settings import Wording
-from ..types import Alignment, Block, plain_text
+from ..types import Alignment, Arm, Block, plain_text
 from .blend import SEPARATOR, blend_ids, blend_text
 from .render import Message, render_messages, render_user
 from .wording import DEFAULT_WORDING, hint
@@ -54,6 +54,7 @@ class AlignedPrompt(Alignment):
         chunks: parts of blocks that repeat what stands before in this prompt are replaced by location hints.
         exact: only texts that are equal to the last byte count as the same.
         system: the system prompt, where ``align`` was given one.
+        trial: what its answer shows of alignment, if somebody rates it; None: nothing.
         sent: what was rendered last. A token estimate is corrected by it.
     """
 
@@ -66,6 +67,7 @@ class AlignedPrompt(Alignment):
     chunks: bool = False
     exact: bool = False
     system: str | None = None
+    trial: Arm | None = None
     sent: Sent = field(default_factory=Sent, compare=False, repr=False)
 
     def __repr__(self) -> str:
