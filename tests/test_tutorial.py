@@ -43,6 +43,8 @@ def assert_it_pays(text):
     before, after = (int(number.replace(",", "")) for number in reported)
     assert after >= 1.5 * before > 0
     assert "something of ours failed: 0" in text
+    assert "as retrieved: a cache would find" in text  # evaluate, what it would ask
+    assert 'use ContextPilot(order="retrieved")' in text  # and its advice, as long as nobody can know
 
 
 def test_it_runs_from_a_clean_process(cells, tmp_path):
