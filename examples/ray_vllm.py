@@ -91,8 +91,9 @@ def engine_at(url: str) -> Stage:
     """A stage that sends to an engine: each prompt after the one that computes its prefix."""
 
     def stage(rows: ray.data.Dataset) -> ray.data.Dataset:
+        one = ray.data.ActorPoolStrategy(size=1)
         return rows.map_batches(
-            _Sender, fn_constructor_args=(url,), batch_size=SENT_AT_ONCE, batch_format="pyarrow", concurrency=1
+            _Sender, fn_constructor_args=(url,), batch_size=SENT_AT_ONCE, batch_format="pyarrow", compute=one
         )
 
     return stage

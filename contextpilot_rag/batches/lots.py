@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import InputError
 from ..index.watch import Report
-from .reading import Reading, read_lot
+from .contexts import Contexts
+from .payload import Payload, Table
+from .reading import Reading, Where, read_lot
 from .workers import Workers
 
 
@@ -51,14 +54,30 @@ def read_lots(
     first = 0
     for lot in given:
         where = "" if isinstance(lot, list) else f"block {len(lots)} of the data set: "
-        contexts, rows, count = workers.submit(read_lot, lot, (where, first), known, how, returns=3)
+        contexts, rows, count = workers.submit(_read, lot, (where, first), known, how, returns=3)
         first += len(lot) if isinstance(lot, list) else 0
         lots.contexts.append(contexts)
         lots.rows.append(rows)
         begun.append(count)
         if len(begun) > 2 * workers.lanes:
-            lots.counts.append(workers.get(begun.popleft()))
+            lots.counts.append(_counted(workers.get(begun.popleft())))
             report("reading", sum(lots.counts), sum(lots.counts))
-    lots.counts += [workers.get(count) for count in begun]
+    lots.counts += [_counted(workers.get(count)) for count in begun]
     report("reading", sum(lots.counts), sum(lots.counts))
     return lots
+
+
+def _read(
+    lot: Sequence[object] | Table, where: Where, lengths: Mapping[Any, int] | None, how: Reading
+) -> tuple[Contexts | None, Payload | None, int | InputError]:
+    """As `read_lot`, but the caller's error is a result: Ray shows each result of a task that fails, with its trace."""
+    try:
+        return read_lot(lot, where, lengths, how)
+    except InputError as error:
+        return None, None, error.with_traceback(None)
+
+
+def _counted(count: int | InputError) -> int:
+    if isinstance(count, InputError):
+        raise count
+    return count

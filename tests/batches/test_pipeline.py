@@ -201,6 +201,29 @@ def test_what_cannot_be_planned_is_named(rows, says):
         planned(rows)
 
 
+class Watched(InThisProcess):
+    """Counts tasks that fail: Ray prints the trace of each result of such a task that nobody asks for."""
+
+    def __init__(self):
+        self.failed = 0
+
+    def submit(self, function, *arguments, returns=1):
+        try:
+            return super().submit(function, *arguments, returns=returns)
+        except Exception:
+            self.failed += 1
+            raise
+
+
+def test_what_is_no_context_is_said_by_one_error_and_fails_no_task():
+    workers = Watched()
+    rows = [{"context_ids": ["a"]}, {"context_ids": 5}, {"ids": ["a"]}]
+    with pytest.raises(InputError, match="context 1: context_ids must be") as caught:
+        plan_in_shards(workers, lots(rows, 1), 1)
+    assert workers.failed == 0
+    assert caught.value.__cause__ is caught.value.__context__ is None
+
+
 def test_lengths_of_rows_count_before_those_of_all():
     plan = planned([{"context_ids": ["a", "b"], "tokens": [5, 6]}, {"context_ids": ["a"]}], 1, lengths={"a": 7})
     assert plan.tokens == 18
