@@ -19,7 +19,7 @@ from typing import Any
 
 PYTHON = frozenset({"python", "pycon"})
 _FENCE = re.compile(r"^( *)```([^\n`]*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-_NOT_RUN = re.compile(r"<!-- not run: (.+?) -->\s*\Z", re.DOTALL)
+_NOT_RUN = re.compile(r"<!-- not run: ((?:(?!-->).)+) -->\s*\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

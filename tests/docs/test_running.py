@@ -27,6 +27,12 @@ def test_blocks_are_found_with_their_lines():
     assert blocks_of(page) == [CodeBlock("sh", "true\n", 4), CodeBlock("python", "if x:\n    y\n", 10)]
 
 
+def test_a_reason_goes_for_the_next_block_alone():
+    reason = "<!-- not run: it takes a GPU -->\n"
+    page = f"{reason}{FENCE}sh\none\n{FENCE}\n\n{FENCE}sh\ntwo\n{FENCE}\n\n{reason}{FENCE}sh\nthree\n{FENCE}\n"
+    assert [block.not_run for block in blocks_of(page)] == ["it takes a GPU", "", "it takes a GPU"]
+
+
 def test_python_and_sessions_share_names(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"{FENCE}python\none = 1\n{FENCE}\n{FENCE}pycon\n>>> one + two\n3\n\n{FENCE}\n")
