@@ -7,6 +7,8 @@ ContextPilotError
 │   ├── SettingsError             an unknown setting, or a value out of range
 │   ├── CorpusError               no documents or questions where there should be some
 │   ├── RetrievalError            a retriever's raw result that does not fit the blocks it came with
+│   ├── TextTooLong               a text that is longer than ``max_text`` allows
+│   ├── BrokenHint                a location hint that points to nothing
 │   ├── TraceError                a recorded trace that cannot be read
 │   ├── ResultsError              a file of results that cannot be read or written, or is another batch's
 │   └── StateError                what an index knows, as data that cannot be written or read

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import contextpilot_rag
+from contextpilot_rag import errors
 from contextpilot_rag.errors import ContextPilotError, MissingPackage
 from contextpilot_rag.testing import FakeEngine
 
@@ -25,6 +26,18 @@ def promised() -> list[str]:
                 assert isinstance(install, ast.Constant), module
                 installs.append(str(install.value))
     return installs
+
+
+def test_the_tree_in_the_docstring_is_the_tree_of_classes():
+    def tree(kind, depth=0):
+        yield depth, kind.__name__
+        for below in kind.__subclasses__():
+            if below.__module__ == errors.__name__:
+                yield from tree(below, depth + 1)
+
+    lines = re.findall(r"^((?:│   |    )*(?:[├└]── )?)([A-Z]\w+)(?= |\(|$)", errors.__doc__, re.MULTILINE)
+    shown = [(len(before) // 4, name) for before, name in lines if before or name == "ContextPilotError"]
+    assert shown == list(tree(ContextPilotError))
 
 
 def test_every_extra_that_an_error_names_can_be_installed():
