@@ -178,9 +178,8 @@ def test_what_was_mostly_waiting_for_a_turn_says_nothing_of_the_service(awaited,
     monkeypatch.setattr(Deadline, "waited", True)
     with stub(never) as service, RemoteIndex(service.address, timeout=0.05) as index:
         for _ in range(12):
-            with pytest.raises(IndexUnreachable, match="did not answer"):
+            with pytest.raises(IndexUnreachable, match="did not answer"):  # and not: is left alone
                 ask(index, awaited)
-        assert len(service.asked) == 12
         assert not index.left_alone
 
 
