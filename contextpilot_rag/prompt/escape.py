@@ -87,19 +87,16 @@ def forges(text: str) -> bool:
     >>> forges("order of relevance, best first: us"), forges("as given above")
     (True, False)
     """
-    possible = _possible(text, labels=False)
-    if not possible:
-        return False
-    shown = text.encode(errors="surrogatepass").translate(_LOWER, _NOT_ASCII)
-    if not any(phrase in shown for phrase in _SHOWN_PHRASES):
-        return False
-    return any(_begins_line(found) for mark in possible for found in mark.finditer(text))
+    return any(_begins_line(found) for mark in _possible(text, labels=False) for found in mark.finditer(text))
 
 
 def _possible(text: str, *, labels: bool = True) -> list[re.Pattern[str]]:
     """The marks that may be in a text, which is told without looking for them."""
     found = [_LABEL] if labels and ("[" in text or "\uff3b" in text) else []
-    found += [mark for mark, signs in zip(_PHRASES, _SIGNS, strict=True) if all(sign in text for sign in signs)]
+    likely = [place for place, signs in enumerate(_SIGNS) if all(sign in text for sign in signs)]
+    if likely:
+        shown = text.encode(errors="surrogatepass").translate(_LOWER, _NOT_ASCII)
+        found += [_PHRASES[place] for place in likely if _SHOWN_PHRASES[place] in shown]
     return found
 
 
