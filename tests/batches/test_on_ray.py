@@ -243,19 +243,3 @@ def test_the_guide_s_examples_work_as_they_stand_there(ray):
     failed, tried = doctest.testfile(str(GUIDE), module_relative=False, encoding="utf-8")
     assert tried >= 4
     assert not failed
-
-
-def test_the_guide_s_links_lead_somewhere():
-    text = GUIDE.read_text(encoding="utf-8")
-    titles = [line[3:].lower() for line in text.splitlines() if line.startswith("## ")]
-    links = re.findall(r"\]\(([^)]+)\)", text)
-    assert {link for link in links if link.startswith("#")} == {"#" + title.replace(" ", "-") for title in titles}
-    for link in links:
-        assert link.startswith(("#", "http")) or (GUIDE.parent / link).exists(), link
-
-
-def test_the_guide_s_code_is_python():
-    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) >= 2
-    for block in blocks:
-        compile(block, "guide", "exec", dont_inherit=True)

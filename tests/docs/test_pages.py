@@ -91,10 +91,10 @@ def run(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             for block in blocks:
                 text = replaced(block.text, stage.addresses)
                 if block.language in PYTHON:
-                    if block.not_run:
-                        check_imports(block.text, block.line, page)
-                    elif page not in ELSEWHERE:
+                    if page not in ELSEWHERE and not block.not_run:
                         (sessions if block.language == "pycon" else python).run(block)
+                    elif block.language == "python":
+                        check_imports(block.text, block.line, page)
                 elif block.language in SHELL and block.not_run:
                     shell.parse(block, text)
                 elif block.language == "sh":

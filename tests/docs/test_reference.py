@@ -12,6 +12,7 @@ from contextpilot_rag import adapter, batches, errors, retrieval, testing
 from scripts import docs_reference
 
 from .shell import ROOT
+from .test_pages import PAGES, all_blocks
 
 API = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "reference" / "api").glob("*.md")}
 SHOWN = set(re.findall(r"^::: (\S+)$", "\n".join(API.values()), re.MULTILINE))
@@ -47,6 +48,16 @@ def test_all_errors_have_a_docstring_for_their_page():
     assert "contextpilot_rag.errors" in SHOWN
     assert len(kinds) > 20
     assert all(kind.__doc__ for kind in kinds)
+
+
+def test_all_that_pages_import_is_in_the_reference():
+    """In whatever module it stands: the reference names each once."""
+    names = {name.rpartition(".")[2] for name in SHOWN}
+    for page in PAGES:
+        for block in all_blocks(page):
+            for module, imported in re.findall(r"from (contextpilot_rag[\w.]*) import ([\w, ]+)", block.text):
+                for name in imported.replace(" ", "").split(","):
+                    assert name in names or "demo" in module, f"{page}: {module}.{name}"
 
 
 @pytest.mark.parametrize(("package", "distribution"), PACKAGES.items())
