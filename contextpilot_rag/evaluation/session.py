@@ -24,7 +24,7 @@ from .kept import Kept
 from .prompting import SYSTEM
 from .reading import read_questions, sampled
 from .report import as_plain, as_text
-from .run import Cell, Judge, ask_all, cases, cells, missing
+from .run import Cell, ask_all, cases, cells, missing
 from .shares import shares
 from .verdict import MARGIN, verdict
 from .words import Arm, Case, Question
@@ -98,6 +98,7 @@ class Session:
         self._questions = questions if options.sample is None else sampled(questions, options.sample)
         self._arms = _arms(options.arms, self._questions)
         self._system = _system(options.system)
+        self._deciding: tuple[str, ...] = ()
 
     def planned(self) -> None:
         """Tell what would be asked, and what a cache would find."""
@@ -118,6 +119,7 @@ class Session:
             engine = replace(engine, api_key=os.environ.get("OPENAI_API_KEY", ""))
         with closing(EngineHttp(engine, _SECONDS, connections=self._options.concurrency)) as http:
             terms, salted = self._tried(http)
+            self._deciding = _deciding(self._options.measure, self._marked_by(terms))
             wanted = self._cells(terms)
             self._aside(self._cost(wanted, kept) + _SCORING[terms.scoring])
             try:
@@ -141,6 +143,13 @@ class Session:
         if scoring == "none":
             self._aside("the engine does not say how probable a given answer is: only what it writes is marked")
         return Terms(model, self._options.max_tokens, scoring), salted
+
+    def _marked_by(self, terms: Terms) -> list[str]:
+        """The measures that there will be marks of."""
+        answers = any(question.answers for question in self._questions if question.asked)
+        written = ["f1", "contained", "accuracy"] if answers else []
+        probable = ["probability"] if answers and terms.scoring != "none" else []
+        return [*written, *probable, *(["judge"] if self._judge else [])]
 
     def _cells(self, terms: Terms) -> list[Cell]:
         return cells(self._questions, self._arms, str(terms), system=self._system)
@@ -181,30 +190,32 @@ class Session:
         try:
             found = cases(wanted, kept, self._judge)
         except InputError:
-            if any(question.answers for question in self._questions if question.asked):
+            found = cases(wanted, kept)
+            self._deciding = tuple(name for name in _DECIDING if any(name in case.marks for case in found))
+            if self._deciding:
                 self._aside("the judge failed; by the right answers alone:")
-                self._tell(cases(wanted, kept), None, salted=salted)
+                self._tell(found, salted=salted)
             raise
         if ended:
             asked = len({case.question.id for case in found})
             self._aside(f"{ended}: {asked:,} questions were asked in all arms")
-        self._tell(found, self._judge, salted=salted)
+        self._tell(found, salted=salted)
 
-    def _tell(self, found: Sequence[Case], judge: Judge | None, *, salted: bool) -> None:
+    def _tell(self, found: Sequence[Case], *, salted: bool) -> None:
         if not found:
             self._aside("no question was asked in all arms, so nothing can be said")
             return
-        if self._options.out is not None:
-            _write(self._options.out, found)
         said = verdict(
             found,
             self._arms[0].name,
             margin=self._options.margin,
-            deciding=_deciding(None if judge is None and self._judge else self._options.measure, found, judge),
+            deciding=self._deciding,
             shares=shares(self._questions, self._arms, system=self._system),
             isolated=salted,
         )
         self._told(json.dumps(as_plain(said), indent=1) if self._options.json else as_text(said))
+        if self._options.out is not None:
+            _write(self._options.out, found)
 
 
 _SCORING = {
@@ -256,19 +267,18 @@ def _system(given: str | None) -> str:
     return text_of(Path(given[1:])).strip() if given.startswith("@") else given
 
 
-def _deciding(given: Sequence[str] | None, found: Sequence[Case], judge: Judge | None) -> tuple[str, ...]:
+def _deciding(given: Sequence[str] | None, known: Sequence[str]) -> tuple[str, ...]:
     """The measures that decide.
 
     Raises:
-        SettingsError: one that nothing was marked by.
+        SettingsError: one that nothing will be marked by.
     """
-    known = {measure for case in found for measure in case.marks}
     for measure in given or ():
         if measure not in known:
-            raise SettingsError(f"--measure {measure}: nothing was marked by it; there are {', '.join(sorted(known))}")
+            raise SettingsError(f"--measure {measure}: there will be no marks by it, only by {', '.join(known)}")
     if given:
         return tuple(dict.fromkeys(given))
-    return tuple(measure for measure in _DECIDING if measure in known) if judge is None else ("judge",)
+    return ("judge",) if "judge" in known else tuple(measure for measure in _DECIDING if measure in known)
 
 
 def _write(path: Path, found: Sequence[Case]) -> None:
