@@ -175,7 +175,3 @@ def with_links(text: str, change: Callable[[str], str]) -> str:
     for number in range(0, len(parts), 3):  # between: code, and its fence
         parts[number] = _LINK.sub(lambda found: found[1] + change(found[2]), parts[number])
     return "".join(part for number, part in enumerate(parts) if number % 3 != 2)
-
-
-if __name__ == "__main__":
-    print("\n".join(outside()))

@@ -6,6 +6,7 @@ What would install packages, start servers or change machines is noted, and its 
 from __future__ import annotations
 
 import doctest
+import json
 import os
 import shlex
 import shutil
@@ -22,12 +23,16 @@ NOTED = (
     *("pip", "make", "docker", "kubectl", "sudo", "vllm", "gunicorn", "valkey-server", "redis-server", "systemctl"),
     *("git", "helm", "apt", "apt-get"),
 )
-_STAND_IN = """#!/bin/bash
+# How a program was called, as a file of its own: several may be called at once.
+_NOTE = """
+import json, os, sys, time
+ours = {name: value for name, value in os.environ.items() if name.startswith("CONTEXTPILOT_")}
+with open(os.path.join(os.environ["NOTES"], f"{time.time_ns()}-{os.getpid()}"), "w") as note:
+    json.dump([sys.argv[1], sys.argv[2:], ours], note)
+"""
+_STAND_IN = """#!/usr/bin/env bash
 me=${0##*/}
-note() {
-    { printf '%s\\0' "$#" "$me" "$@"; env -0 | grep -z ^CONTEXTPILOT_; } > "$NOTES/$EPOCHREALTIME-$BASHPID"
-    exit 0
-}
+note() { exec "$PYTHON" -ISc "$NOTE" "$me" "$@"; }
 case "$me $1 " in
     "contextpilot-rag serve "* | "contextpilot-rag proxy "* | "contextpilot-rag demo "*) note "$@" ;;
     "contextpilot-rag plan "*) case " $* " in *" --ray"*) note "$@" ;; esac ;;
@@ -87,6 +92,7 @@ class Shell:
             "PYTHON": sys.executable,
             "PYTHONPATH": str(ROOT),
             "CURL": shutil.which("curl") or "curl",
+            "NOTE": _NOTE,
             "NOTES": str(self._notes),
             "COLUMNS": "120",
         }
@@ -127,9 +133,8 @@ class Shell:
     def calls(self) -> Iterator[Call]:
         """How programs were called that only noted it."""
         for note in sorted(self._notes.iterdir()):
-            count, program, *noted = note.read_text(encoding="utf-8").split("\0")[:-1]
-            environ = dict(one.split("=", 1) for one in noted[int(count) :])
-            yield Call(program, tuple(noted[: int(count)]), environ)
+            program, arguments, environ = json.loads(note.read_text(encoding="utf-8"))
+            yield Call(program, tuple(arguments), environ)
 
     def _bash(self, script: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
