@@ -26,6 +26,7 @@ _SINGLE = (
     Arm("balanced, echo 2", "balanced", "order", echo=2, about="the two best blocks once more"),
     Arm("balanced, min_gain 0", "gain-0", "order", about="every gain is taken"),
     Arm("balanced, min_gain 25 %", "gain-25", "order", about="only large gains"),
+    Arm("balanced, min_gain 25 %, no hint", "gain-25", about="the same, and nothing is said of it"),
     Arm("balanced, min_gain 40 %", "gain-40", "order", about="only very large gains"),
     Arm("balanced, protect_top 1", "protect-1", "order", about="the best block stays first"),
     Arm("balanced, protect_top 3", "protect-3", "order", about="the three best stay"),
