@@ -100,14 +100,14 @@ class Asker:
     def __init__(self, index: ContextIndex, failures: Failures, salt_secret: str, trials: Trials | None = None) -> None:
         self.index = index
         self.failures = failures
-        self.trials = trials or Trials(None)
+        self.trials: Trials = trials or Trials(None)
         warn_of_short_secret(salt_secret)
         self._own_salt = lru_cache(_SALTS)(partial(_derived, salt_secret))
 
     def decide(self, prepared: AlignedPrompt) -> AlignedPrompt:
         """The prompt in the order that the index chose; or as it is, if there is no answer that can be used."""
         role = self._role(prepared)
-        expected = self.predict(prepared) if role == "control" else 0
+        gain = self._gain(prepared) if self._unsaid(role) else None
         given = prepared if role in {None, "aligned"} else as_retrieved(prepared)
         try:
             answer = sound(self.index.align(given.request), given.request)
@@ -116,7 +116,7 @@ class Asker:
             return prepared
         self.failures.answered("align")
         chosen = decided(given, answer, self.salt(given.request.namespace))
-        return self.trials.shown(prepared, chosen, role, expected)
+        return self.trials.shown(prepared, chosen, role, gain)
 
     async def adecide(self, prepared: AlignedPrompt) -> AlignedPrompt:
         """As `decide`."""
@@ -124,7 +124,7 @@ class Asker:
         if index is None:
             return await apart(self.index, self.decide, prepared)
         role = self._role(prepared)
-        expected = await self.apredict(prepared) if role == "control" else 0
+        gain = await self._awaited_gain(prepared) if self._unsaid(role) else None
         given = prepared if role in {None, "aligned"} else as_retrieved(prepared)
         try:
             answer = sound(await index.aalign(given.request), given.request)
@@ -133,7 +133,7 @@ class Asker:
             return prepared
         self.failures.answered("align")
         chosen = decided(given, answer, self.salt(given.request.namespace))
-        return self.trials.shown(prepared, chosen, role, expected)
+        return self.trials.shown(prepared, chosen, role, gain)
 
     def _role(self, prepared: AlignedPrompt) -> Role | None:
         """What is to become of a request, as far as ratings of answers decide it."""
@@ -142,6 +142,23 @@ class Asker:
         except Exception as error:  # noqa: BLE001  fails open, always: it is aligned, and shows nothing
             self.failures.note(error)
             return None
+
+    def _unsaid(self, role: Role | None) -> bool:
+        """Whether an answer will not tell what another order gains.
+
+        As retrieved, it says nothing of others; where an engine is chosen, nothing of what another one would have had.
+        """
+        return role == "control" or (role == "aligned" and callable(getattr(self.index, "route", None)))
+
+    def _gain(self, prepared: AlignedPrompt) -> int:
+        """Tokens that another order than the retriever's gains; 0 if it is not known."""
+        best = self.predict(prepared)
+        return best and best - self.predict(as_retrieved(prepared))
+
+    async def _awaited_gain(self, prepared: AlignedPrompt) -> int:
+        """As `_gain`, awaited."""
+        best = await self.apredict(prepared)
+        return best and best - await self.apredict(as_retrieved(prepared))
 
     def predict(self, prepared: AlignedPrompt) -> int:
         """Tokens that would be cached; 0 if it is not known."""

@@ -140,7 +140,7 @@ def pilot_settings_from(given: Mapping[str, Any], environ: Mapping[str, str] | N
     """
     if "dedup" not in given and not (os.environ if environ is None else environ).get(name_of("dedup")):
         given = {**given, "dedup": DEDUP}
-    return Settings.from_env(environ, **given)
+    return Settings.from_env(environ, **{**given, "quality_drop": None})  # nobody rates answers to a proxy
 
 
 def _proxy() -> SettingOptions:

@@ -34,7 +34,7 @@ class Bounds:
 
     def __init__(self, error: float) -> None:
         self._error = log(1 / error)
-        self.count = 0
+        self.count: int = 0
         self._sum = self._squares = self._weights = self._weighted = self._penalty = 0.0
 
     def add(self, number: float) -> None:

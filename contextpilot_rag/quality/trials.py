@@ -51,21 +51,24 @@ class Trials:
         off = self._judge is not None and self._judge.is_off(_space(prepared))
         return as_retrieved(prepared) if off else prepared
 
-    def shown(self, prepared: AlignedPrompt, decided: AlignedPrompt, role: Role | None, expected: int) -> AlignedPrompt:
+    def shown(
+        self, prepared: AlignedPrompt, decided: AlignedPrompt, role: Role | None, gain: int | None
+    ) -> AlignedPrompt:
         """What was decided, marked with what its answer will show.
 
         Args:
             prepared: the request.
             decided: how it is sent.
             role: what was to become of it.
-            expected: tokens that would be cached in the best order; only of a control.
+            gain: tokens that another order was to gain, as asked before; None: what was decided tells.
         """
         if role is None:
             return decided
         if role == "off":
             return self._counted(replace(decided, rule=Rule.QUALITY))
-        gained = expected if role == "control" else decided.predicted_cached_tokens
-        if not _reordered(prepared, gained - decided.retrieved_cached_tokens):
+        if gain is None:
+            gain = decided.predicted_cached_tokens - decided.retrieved_cached_tokens
+        if not _reordered(prepared, gain):
             return decided if role == "aligned" else replace(decided, rule=Rule.NOTHING_GAINED)
         if role == "control":
             return self._counted(replace(decided, rule=Rule.CONTROL, trial="control"))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from contextpilot_rag import AlignedPrompt, AsyncContextPilot, ContextPilot, LocalIndex, Settings
+from contextpilot_rag import AlignedPrompt, AsyncContextPilot, ContextPilot, Engine, LocalIndex, Settings
 from contextpilot_rag.adapter import Adapter
+from contextpilot_rag.engines.fleet import Fleet
 from contextpilot_rag.errors import InputError, SettingsError
+from contextpilot_rag.proxy_command import pilot_settings_from
+from contextpilot_rag.quality.judge import Judge
 
 COMMON = [(f"common-{number}", f"Everybody asks for part {number}. " * 20) for number in range(3)]
 
@@ -186,3 +189,30 @@ def test_settings_of_the_fallback_are_checked():
             Settings(**wrong)
     with pytest.raises(SettingsError, match="quality_drop belongs to the pilot"):
         ContextPilot().align(["x"], quality_drop=0.1)
+
+
+def test_with_several_engines_both_halves_are_requests_that_some_engine_has_in_another_order():
+    engines = [Engine(f"http://127.0.0.1:{port}") for port in (9, 10)]
+    with ContextPilot(Fleet(engines, lambda _: LocalIndex()), quality_drop=0.0, quality_control=0.5) as pilot:
+        for number in range(4):
+            pilot.align(COMMON, f"first {number}", order="retrieved")
+        strangers = [pilot.align([(f"s-{n}", f"Nobody else asks for {n}.")], f"stranger {n}") for n in range(20)]
+        assert all(prompt.trial is None for prompt in strangers)
+        prompts = [pilot.align(blocks(number), f"question {number}") for number in range(40)]
+        assert {prompt.trial for prompt in prompts} == {"aligned", "control"}
+        assert all((prompt.rule == "control") == (prompt.trial == "control") for prompt in prompts)
+
+
+def test_a_proxy_tries_nothing_since_nobody_rates_its_answers():
+    assert pilot_settings_from({}, {"CONTEXTPILOT_QUALITY_DROP": "0.1"}).quality_drop is None
+
+
+def test_a_judge_that_breaks_leaves_requests_aligned(monkeypatch):
+    pilot = pilot_of()
+
+    def broken(*_: object) -> None:
+        raise ArithmeticError("no role")
+
+    monkeypatch.setattr(Judge, "role", broken)
+    prompt = pilot.align(blocks(1), "?")
+    assert (prompt.changed, prompt.trial, pilot.failures) == (True, None, 1)
