@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextpilot_rag.proxy.arranging import order_hint_of
-from contextpilot_rag.proxy.explicit import Unusable
 from contextpilot_rag.proxy.finding import find
+from contextpilot_rag.proxy.problems import Unusable
 from contextpilot_rag.proxy.words import Text
 from tests.proxy.explicitly import Proxied, user
 from tests.proxy.finding_material import wrapped
