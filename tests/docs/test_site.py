@@ -46,6 +46,14 @@ def test_all_links_lead_somewhere(page):
             assert anchor in anchors(docs_site.page_text(there)), f"{page}: {link} leads to no heading"
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_lists_are_lists_on_the_site_too(page):
+    """GitHub begins a list right below a line of text; the site's Markdown wants an empty line between."""
+    text = re.sub(r"^ *```.*?^ *```$", "", docs_site.page_text(page), flags=re.MULTILINE | re.DOTALL)
+    assert not re.findall(r"^(?![-*+] |\d+\. |[|#> ]).+\n(?:- |1\. ).*", text, re.MULTILINE)
+    assert not re.findall(r"^(?: {2,3}|\t)(?:- |\d\. ).*", text, re.MULTILINE), "an inner list takes four blanks"
+
+
 def test_links_that_lead_nowhere_are_seen():
     assert docs_site.resolved("docs/service.md", "nowhere.md") is None
     assert links("[a](b.md#c), `[d](e)`, ![f](g.png)\n```\n[h](i)\n```\n") == ["b.md#c", "g.png"]
