@@ -10,6 +10,7 @@ import pytest
 
 from contextpilot_rag.cli import main
 from contextpilot_rag.evaluation import session
+from contextpilot_rag.evaluation.arms import SINGLE
 from contextpilot_rag.evaluation.words import Outcome
 from contextpilot_rag.testing import FakeEngine
 
@@ -214,7 +215,7 @@ def test_every_answer_is_written(files, fake, capsys):
 def test_a_dry_run_asks_nothing(files, capsys):
     status, out, err = evaluate(capsys, "--arms", "all", "--dry-run")
     assert (status, err) == (0, "")
-    assert "10 questions of 30 requests, 22 arms:" in out
+    assert f"10 questions of 30 requests, {len(SINGLE)} arms:" in out
     assert "balanced: a cache would find" in out
 
 

@@ -19,7 +19,7 @@ class Question:
     Args:
         id: names it; unique.
         text: the question.
-        blocks: retrieved, best first.
+        blocks: retrieved, best first; no text twice.
         answers: each is right. Empty: only a judge can tell.
         gold: ids of blocks that the answer stands in, as far as known.
         conversation: that it is a turn of; None: it stands alone.
