@@ -72,7 +72,7 @@ class Adapter:
         else:
             self._async = AsyncContextPilot(pilot)
         self.pilot: ContextPilot = self._async.blocking
-        self.namespace = None if namespace is None else namespace_of(namespace)
+        self.namespace: Namespace | None = None if namespace is None else namespace_of(namespace)
         self._options = options
         self.pilot.prepare((), **options)  # wrong options are said now, not when a request comes
         self._under_way: OrderedDict[int, AlignedPrompt] = OrderedDict()

@@ -39,7 +39,7 @@ class Failures:
         self._renew_lock()
         after_fork(self, Failures._renew_lock)
         self._outage = Outage()
-        self.count = 0
+        self.count: int = 0
 
     def _renew_lock(self) -> None:
         self._lock = threading.Lock()

@@ -79,14 +79,14 @@ class ContextPilot(Upkeep):
         settings: Settings | None = None,
         **options: Unpack[PilotOptions],
     ) -> None:
-        self.settings = chosen_settings(settings, index, options)
+        self.settings: Settings = chosen_settings(settings, index, options)
         self._namespace = namespace_of(namespace)
         self._tokens = TokenCounter(tokenizer)
         self._conversations = store_for(self.settings, time.monotonic)
         self._failures = Failures(raises=self.settings.on_error == "raise")
         parts = chosen_parts(index, engines, self.settings, options, tokenizer, self._failures)
         self._made, self._pool, chosen = parts
-        self.asker = Asker(chosen, self._failures, self.settings.salt_secret, Trials.of(self.settings))
+        self.asker: Asker = Asker(chosen, self._failures, self.settings.salt_secret, Trials.of(self.settings))
         self._learner = Learner(self.asker, self._tokens, self._failures, self._pool)
 
     def __enter__(self) -> ContextPilot:

@@ -59,7 +59,7 @@ class Repeats:
         self._wholes: dict[int, int] = {}  # where texts, and parts that were looked at by themselves, stand as a whole
         self.ambiguous: set[str] = set()
         """Places that stand for more than one text: no hint points at them."""
-        self.left_out = 0
+        self.left_out: int = 0
         """Characters that hints stand for, less those of the hints."""
         self.restored: dict[str, str] = {}
         """By place, what hints restore of a text, where that is another form of it."""

@@ -73,7 +73,7 @@ class Endpoint:
     ) -> None:
         import openai
 
-        self.url = api_url(url)
+        self.url: str = api_url(url)
         self._model = model
         self._client = openai.OpenAI(**_client_options(self.url, api_key, timeout, max_retries))
 
@@ -143,7 +143,7 @@ class AsyncEndpoint:
     ) -> None:
         import openai
 
-        self.url = api_url(url)
+        self.url: str = api_url(url)
         self._model = model
         self._client = openai.AsyncOpenAI(**_client_options(self.url, api_key, timeout, max_retries))
 

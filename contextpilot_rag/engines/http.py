@@ -50,7 +50,8 @@ class EngineHttp:
         most: int = MOST_BYTES,
         connections: int = CONNECTIONS,
     ) -> None:
-        self.engine, self._connections = engine, connections
+        self.engine: Engine = engine
+        self._connections = connections
         self._seconds = seconds
         self._most = most
         parts = urlsplit(engine.url)

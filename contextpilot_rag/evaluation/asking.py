@@ -50,7 +50,8 @@ class Asker:
     """
 
     def __init__(self, http: EngineHttp, terms: Terms) -> None:
-        self._http, self.terms = http, terms
+        self._http = http
+        self.terms: Terms = terms
 
     def ask(self, key: str, messages: _Messages, gold: str | None, salt: str | None = None) -> Outcome:
         """One prompt.

@@ -20,12 +20,12 @@ class Node:
     __slots__ = ("blocks", "children", "parent", "tokens", "used_at", "weights")
 
     def __init__(self, parent: Node | None, blocks: list[Hashable], weights: list[int]) -> None:
-        self.parent = parent or self
-        self.blocks = blocks
-        self.weights = weights
-        self.tokens = sum(weights)
-        self.children = _CHILDLESS
-        self.used_at = 0
+        self.parent: Node = parent or self
+        self.blocks: list[Hashable] = blocks
+        self.weights: list[int] = weights
+        self.tokens: int = sum(weights)
+        self.children: dict[Hashable, Node] = _CHILDLESS
+        self.used_at: int = 0
 
     def adopt(self, child: Node) -> None:
         """Add a child, or put one in the place of another that begins with the same block."""

@@ -16,8 +16,8 @@ class PlacementRule:
     __slots__ = ("max_displacement", "protect_top")
 
     def __init__(self, protect_top: int = 0, max_displacement: int | None = None) -> None:
-        self.protect_top = protect_top
-        self.max_displacement = max_displacement
+        self.protect_top: int = protect_top
+        self.max_displacement: int | None = max_displacement
 
     def allows(self, rank: int, position: int, placed: int) -> bool:
         """May the block of this rank stand at this position, after the ``placed`` ones (a bit set of ranks)?"""

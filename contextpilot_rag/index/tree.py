@@ -54,10 +54,10 @@ class PrefixTree:
         self._root = Node(None, [], [])
         self._by_use: OrderedDict[Node, None] = OrderedDict()
         self._clock = 0
-        self.tokens = 0
-        self.blocks = 0
+        self.tokens: int = 0
+        self.blocks: int = 0
         self._beside: deque[tuple[int, int]] = deque()  # (when, tokens) of what is no block, oldest first
-        self.beside = 0
+        self.beside: int = 0
 
     def __del__(self) -> None:
         """Nodes and their parents hold each other; without that, they are freed at once, and not by the collector."""

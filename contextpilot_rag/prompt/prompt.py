@@ -36,7 +36,7 @@ class Sent:
             texts: all of it.
             messages: the same as messages, which nobody else changes; None: it is not sent as messages.
         """
-        self.prompt_bytes = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+        self.prompt_bytes: int = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
         self.messages = None if messages is None else tuple(messages)
 
 

@@ -73,8 +73,8 @@ class Deadline:
     __slots__ = ("at", "began", "line", "turn")
 
     def __init__(self, seconds: float) -> None:
-        self.began = time.monotonic()
-        self.at = self.began + seconds
+        self.began: float = time.monotonic()
+        self.at: float = self.began + seconds
         self.turn: float | None = None  # when the service could be asked, after waiting for one's own other calls
         self.line: Told | None = None  # the connection tried last
 

@@ -61,7 +61,7 @@ class Node:
 
     def __init__(self, place: Place, address: LogAddress, context: ssl.SSLContext | None) -> None:
         self.place = place
-        self.opened = 0
+        self.opened: int = 0
         self._address = address
         self._context = context
         self._lookup = Lookup(*place)

@@ -101,7 +101,7 @@ class Wire(Connection):
     def __init__(
         self, found: Found | Future[Found], host: str, address: LogAddress, context: ssl.SSLContext | None
     ) -> None:
-        self.deadline = Budget(0.0)
+        self.deadline: Budget = Budget(0.0)
         self._found = found
         self._context = context
         who = {"username": address.user or None, "password": address.password or None}

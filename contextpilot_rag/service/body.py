@@ -96,7 +96,7 @@ class Deadline:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.passed = False
+        self.passed: bool = False
 
     def __enter__(self) -> Deadline:
         task = asyncio.current_task()

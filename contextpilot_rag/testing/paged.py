@@ -57,10 +57,10 @@ class PagedPrefixCache:
     """
 
     def __init__(self, block_size: int = 16, capacity_blocks: int | None = None, told: Told | None = None) -> None:
-        self.block_size = _positive("block_size", block_size)
+        self.block_size: int = _positive("block_size", block_size)
         if capacity_blocks is None:
             capacity_blocks = DEFAULT_CAPACITY_BLOCKS
-        self.capacity_blocks = _positive("capacity_blocks", capacity_blocks)
+        self.capacity_blocks: int = _positive("capacity_blocks", capacity_blocks)
         self._told = told
         # The next to be evicted stands first. Bytes: the hash of a full block. Ints: a block that is not full takes
         # room and is never found.
