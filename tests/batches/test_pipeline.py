@@ -138,6 +138,7 @@ def test_groups_find_most_of_what_one_planner_finds():
     held(several, rows, lengths)
 
 
+@pytest.mark.no_cover
 @pytest.mark.skipif(not SHARED.exists(), reason="the recorded traces are not part of this repository")
 @pytest.mark.parametrize("name", ["bm25", "minilm"])
 def test_four_engines_find_nearly_what_one_finds_on_recorded_retrieval(name):
