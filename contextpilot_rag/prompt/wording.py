@@ -19,7 +19,7 @@ QUOTING: frozenset[Wording] = frozenset({"title", "sentence"})
 """Wordings that need the best block's text."""
 
 LONGEST_QUOTE = 200  # characters, before it is escaped
-_SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s+|\s*\n\s*")
+_SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s+|\n")  # goes over a run of blanks once
 _WORD = re.compile(r"\w+")
 
 

@@ -13,7 +13,7 @@ from contextpilot_rag.adapter import Adapter, hint_for
 from contextpilot_rag.prompt.escape import escape
 from contextpilot_rag.prompt.hints import RESERVED_PHRASES
 from contextpilot_rag.prompt.parse import read_user
-from contextpilot_rag.prompt.wording import LONGEST_QUOTE, hint, quoted, wording_of
+from contextpilot_rag.prompt.wording import LONGEST_QUOTE, best_sentence, hint, quoted, wording_of
 
 SLICES = ("a", "Slices\nSlices count from zero. A step may be negative. " * 3)
 SETS = ("b", "Sets\nSets have no order. They hold each thing once. " * 3)
@@ -107,3 +107,22 @@ def test_quoting_keeps_short_texts_but_for_blanks_quotes_and_backslashes(text):
     plain = text.replace('"', "'").replace("\\", "").split()
     words = quoted(text).replace("\\", "").split()
     assert words == plain or (words[-1] == "..." and words[:-1] == plain[: len(words) - 1]) or len(text) > LONGEST_QUOTE
+
+
+@given(texts, texts)
+def test_the_sentence_is_one_of_the_texts_and_has_most_words_of_the_question(text, question):
+    found = best_sentence(text, question)
+    assert found in text
+    assert "\n" not in found
+    assert found == found.strip()
+    shared = [len(words(part) & words(question)) for part in re.split(r"(?<=[.!?])\s+|\n", text) if part.strip()]
+    assert len(words(found) & words(question)) == max(shared, default=0)
+
+
+def test_a_text_of_blanks_is_gone_over_once():
+    blank = " " * 200_000
+    assert best_sentence(f"{blank}x{blank}y", "y").endswith("y")
+
+
+def words(text):
+    return set(re.findall(r"\w+", text.lower()))
