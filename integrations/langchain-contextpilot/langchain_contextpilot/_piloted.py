@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from contextpilot_rag import ContextPilot, Namespace
 from contextpilot_rag.adapter import Adapter
@@ -37,7 +37,7 @@ class Piloted(BaseModel):
         ValidationError: pydantic's, for a wrong type.
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True)
 
     pilot: Any = Field(default=None, exclude=True, repr=False)
     namespace: NamespaceLike | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from contextpilot_rag import Namespace
 from langchain_core.callbacks import BaseCallbackManager, Callbacks
@@ -28,10 +29,10 @@ class ContextPilotCompressor(Piloted, BaseDocumentCompressor):
     >>> compressor = ContextPilotCompressor()
     >>> twice = [Document("Slices count from zero.", id="a"), Document("Slices count from zero.", id="b")]
     >>> [document.metadata for document in compressor.compress_documents(twice, "Where do slices start?")]
-    [{'contextpilot': {'rank': 0, 'label': 1, 'hint': True, 'duplicates': [{'id': 'b', 'metadata': {}}]}}]
+    [{'contextpilot': {'rank': 0, 'label': 1, 'hint': 'order', 'duplicates': [{'id': 'b', 'metadata': {}}]}}]
     """
 
-    model_config = ConfigDict(validate_assignment=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(validate_assignment=True)
 
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None

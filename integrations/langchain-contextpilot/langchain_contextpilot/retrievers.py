@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from contextpilot_rag import Namespace
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
@@ -47,7 +47,7 @@ class ContextPilotRetriever(Piloted, BaseRetriever):
     [('Slices.', 2), ('Steps.', 1), ('Copies.', 0)]
     """
 
-    model_config = ConfigDict(validate_assignment=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(validate_assignment=True)
 
     base_retriever: RetrieverLike
     k: int | None = Field(default=None, ge=1)

@@ -107,7 +107,7 @@ class ContextPilotChatEngine(BaseChatEngine):
             llm.metadata.context_window,
         )
         self._send_salt = send_salt
-        self.callback_manager = callback_manager or CallbackManager([])
+        self.callback_manager: CallbackManager = callback_manager or CallbackManager([])
         for postprocessor in self._postprocessors:
             postprocessor.callback_manager = self.callback_manager
 

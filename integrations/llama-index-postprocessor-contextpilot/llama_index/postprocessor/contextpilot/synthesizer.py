@@ -119,7 +119,7 @@ class ContextPilotSynthesizer(CompactAndRefine):
         **options: Any,  # noqa: ANN401
     ) -> None:
         super().__init__(llm=llm, text_qa_template=text_qa_template or CONTEXTPILOT_TEXT_QA, **options)
-        self.failures = 0
+        self.failures: int = 0
         self._told = Told()
 
     def synthesize(
