@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import socket
 
 import pytest
 
 from contextpilot_rag.cli import main
 from contextpilot_rag.errors import EngineRefused
 from contextpilot_rag.testing import EventOptions, FakeEngine
+from tests.ports import free_port
 
 
 @pytest.fixture
@@ -26,11 +26,6 @@ def checked(capsys, url, *arguments, seconds="10"):
 
 def events_of(fake):
     return f"events={fake.events_url}", f"replay={fake.replay_url}"
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def test_an_engine_in_good_shape(fake, capsys):

@@ -11,10 +11,10 @@ from ..forking import after_fork, was_held
 from ..types import BlockRef
 from .asked import Asked, AskedLast, Holder
 from .covering import Covering
+from .fair_lock import FairLock
 from .kv import Event, in_parts
 from .passages import Changes, Passage, Passages, Path, Space
 from .resident import Resident
-from .turns import Turns
 
 __all__ = ["Changes", "Holder", "Mirror", "MirrorCounts", "Space"]
 
@@ -87,7 +87,7 @@ class Mirror:
 
     def __init__(self, max_kv_blocks: int = 2_000_000, max_orphans: int = 20_000, max_passages: int = 500_000) -> None:
         self._limits = max_kv_blocks, max_orphans, max_passages
-        self._telling, self._lock = threading.Lock(), Turns()
+        self._telling, self._lock = threading.Lock(), FairLock()
         self._start()
         after_fork(self, Mirror._renew)
 
@@ -249,7 +249,7 @@ class Mirror:
         """In a forked child. What a thread was in the middle of may be half done: then nothing is known."""
         if was_held(self._telling) or was_held(self._lock):
             self._start()
-        self._telling, self._lock = threading.Lock(), Turns()
+        self._telling, self._lock = threading.Lock(), FairLock()
 
     def _resident(self, holder: Holder) -> Resident:
         resident = self._residents.get(holder)

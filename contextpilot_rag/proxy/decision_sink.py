@@ -11,7 +11,7 @@ from ..errors import StateError
 from ..replicas.in_loop import InLoop
 from ..replicas.sink import Arrived
 from ..replicas.space import Space
-from ..service.turns import Turns
+from ..service.loop_work import Slices
 from ..types import Namespace
 from .decided import Decided, Record, Remembered, decided, decision_of, record_of, remembered
 from .memory import Memory
@@ -103,7 +103,7 @@ class DecisionSink:
         self._done(self._replace(space, given), None)
 
     async def _apply(self, space: Space, records: Sequence[tuple[Arrived, Record]]) -> None:
-        memory, tenant, turns = self._memory, space.namespace.tenant, Turns(_SLICE_SECONDS)
+        memory, tenant, slices = self._memory, space.namespace.tenant, Slices(_SLICE_SECONDS)
         for arrived, record in records:
             if isinstance(record, Decided):
                 if space not in self._barred:
@@ -112,8 +112,8 @@ class DecisionSink:
             elif not self._unbarred(space, arrived.name):  # else it was forgotten here when that was told
                 for key in memory.kept(tenant):
                     memory.forget(key, tenant)
-                    await turns.next()
-            await turns.next()
+                    await slices.next()
+            await slices.next()
 
     async def _included(self, space: Space, names: Sequence[str]) -> None:
         for name in names:
@@ -132,17 +132,17 @@ class DecisionSink:
         return found
 
     async def _replace(self, space: Space, given: Sequence[tuple[Decided, int]]) -> None:
-        memory, tenant, turns = self._memory, space.namespace.tenant, Turns(_SLICE_SECONDS)
+        memory, tenant, slices = self._memory, space.namespace.tenant, Slices(_SLICE_SECONDS)
         keys = {record.key for record, _ in given}
         for key in memory.kept(tenant):
             if key not in keys:
                 memory.forget(key, tenant, stray=False)
-            await turns.next()
+            await slices.next()
         if space in self._barred:
             return
         for record, age in sorted(given, key=lambda one: -one[1]):
             memory.restore(record.key, decision_of(record), float(age), tenant)
-            await turns.next()
+            await slices.next()
 
     def _unbarred(self, space: Space, name: str) -> bool:
         """An own record is back, or never will be; whether a space was barred by it."""

@@ -18,6 +18,7 @@ import httpcore
 
 from ..errors import IndexFailed, IndexRefused
 from .address import Address
+from .admission import Admission, LoopAdmissions
 from .asks import Ask, Busy, Deadline, Full, Late, Lost, Reply
 from .async_line import AsyncLine
 from .hint import scheme_hint
@@ -25,7 +26,6 @@ from .line import Line
 from .lookup import Lookup
 from .told import Told
 from .tracing import trace_headers
-from .turns import LoopTurns, Turns
 
 IDLE_SECONDS = 30.0
 _HEAD = 131_072  # bytes that may come besides twice the body; httpcore takes no longer one either
@@ -63,8 +63,8 @@ class Transport:
         self._idle: list[Pair] = []
         self._idle_async: list[AsyncPair] = []
         self._heard = 0.0  # when an answer was last there
-        self._turns = Turns(connections)
-        self._loop_turns = LoopTurns(connections)
+        self._admission = Admission(connections)
+        self._loop_admissions = LoopAdmissions(connections)
 
     def send(self, ask: Ask, read: Callable[[Reply], T]) -> T:
         """Send a request, and read the answer.
@@ -80,7 +80,7 @@ class Transport:
         deadline = Deadline(ask.seconds)
         request = self._request(ask, deadline)
         try:
-            with self._turns.asking(ask, deadline):
+            with self._admission.asking(ask, deadline):
                 return self._asked(ask, request, deadline, read)
         except (TimeoutError, Late) as error:
             raise self._missed(deadline) from error
@@ -91,10 +91,10 @@ class Transport:
         """As `send`, awaited. Who is cancelled leaves nothing behind."""
         deadline = Deadline(ask.seconds)
         request = self._request(ask, deadline)
-        turns = self._loop_turns.here()
+        admission = self._loop_admissions.here()
         try:
             with anyio.fail_after(ask.seconds):
-                async with turns.asking(ask):
+                async with admission.asking(ask):
                     return await self._aasked(ask, request, deadline, read)
         except (TimeoutError, Late) as error:
             raise self._missed(deadline) from error
@@ -136,7 +136,7 @@ class Transport:
         while True:
             pair = None if fresh else _usable(self._idle)
             if pair is None:
-                with self._turns.connecting(deadline):
+                with self._admission.connecting(deadline):
                     pair = None if fresh else _usable(self._idle)  # one may have come back meanwhile
                     pair = pair or self._made(deadline)
             try:
@@ -175,7 +175,7 @@ class Transport:
         while True:
             pair = None if fresh else _usable(self._idle_async)
             if pair is None:
-                async with self._loop_turns.here().connecting:
+                async with self._loop_admissions.here().connecting:
                     pair = None if fresh else _usable(self._idle_async)
                     pair = pair or await self._amade(deadline)
             try:

@@ -12,10 +12,10 @@ from .blocks import Distinct
 from .decoding import decode
 from .index_routes import ALIGNED, ALIGNMENT
 from .large import check_count, condensed
+from .loop_work import Slices
 from .operation import Call, Operation
 from .problems import Conflict, Malformed, TooLarge, Unusable
 from .tenant import Tenant
-from .turns import Turns
 
 
 class _Request(msgspec.Struct, gc=False):
@@ -65,10 +65,10 @@ async def _check(
     call: Call[None], tenant: Tenant, raws: list[msgspec.Raw], requests: list[tuple[wire.AlignIn, Distinct]]
 ) -> None:
     """All requests, and their blocks; their tickets are set aside, so that what is sound now will be."""
-    turns, batches, most = Turns(), call.hub.batches, call.hub.settings.max_blocks
+    slices, batches, most = Slices(), call.hub.batches, call.hub.settings.max_blocks
     for place, raw in enumerate(raws):
         async with batches.turn(tenant):
-            turns.resume()
+            slices.resume()
             try:
                 check_count(raw, most)
                 given = decode(_request, raw)
@@ -76,18 +76,18 @@ async def _check(
                 requests.append((given, tenant.checked(given)))
             except (Malformed, Unusable, TooLarge, Conflict) as error:
                 raise type(error)(f"requests[{place}]: {error}") from None
-            await turns.next()
+            await slices.next()
 
 
 async def _answer(
     call: Call[None], tenant: Tenant, requests: list[tuple[wire.AlignIn, Distinct]]
 ) -> list[wire.AlignOut]:
-    turns, batches, answers = Turns(), call.hub.batches, []
+    slices, batches, answers = Slices(), call.hub.batches, []
     for given, found in requests:
         async with batches.turn(tenant):
-            turns.resume()
+            slices.resume()
             answers.append(tenant.align(given, found))
-            await turns.next()
+            await slices.next()
     return answers
 
 

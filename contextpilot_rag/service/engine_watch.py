@@ -21,8 +21,8 @@ from ..types import Alignment, Namespace, Usage
 from .core import Service
 from .covers import Cover, Covers
 from .handover import Back, Empty, Forgetting, Gone, Handover
+from .loop_work import Slices, ended
 from .residency import Residency
-from .turns import Turns, ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,26 +205,26 @@ class EngineWatch:
             self._forgetting[forgetting] += 1
 
     async def _run(self) -> None:
-        turns = Turns()
+        slices = Slices()
         while True:
             await self._handover.wait()
-            turns.resume()
+            slices.resume()
             size = self._handover.size()
             if size is not None:
                 for _ in self._service.resize(*size):
-                    await turns.next()
+                    await slices.next()
             while (step := self._handover.next()) is not None:
                 if isinstance(step, Empty):
                     dropped = False
                     for known in self._service.empty():
                         dropped = dropped or known
-                        await turns.next()
+                        await slices.next()
                     if dropped:
                         self._counts["emptied"] += 1
                         self._moved()
                 else:
                     self._take(step)
-                await turns.next()
+                await slices.next()
 
     def _take(self, step: Gone | Back | Forgetting) -> None:
         if isinstance(step, Forgetting):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from ..types import Alignment, Namespace, Usage
-from .turns import ended
+from .loop_work import ended
 
 LOOK_SECONDS = 1.0
 QUIET_SECONDS = 60.0  # between two collections, where nobody asks for anything

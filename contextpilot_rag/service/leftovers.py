@@ -19,7 +19,7 @@ from ..index.plain_keys import plain_request
 from ..index.state import TreePart, dump_tree
 from ..index.tree import PrefixTree
 from ..types import Alignment, Namespace
-from .turns import ended
+from .loop_work import ended
 
 _SLICE = 200  # nodes: some 0.2 ms
 _SMALL = 1_000  # entries: freed at once

@@ -23,10 +23,10 @@ from .auth import Gate
 from .core import Service
 from .elsewhere import Elsewhere
 from .ledger import Given
+from .loop_work import Slices
 from .pool_names import pool_name, pool_named
 from .replica_records import Record, sound
 from .tenant import Pool
-from .turns import Turns
 
 SLICE_SECONDS = 0.0005
 
@@ -134,23 +134,23 @@ class ServiceSink:
             self._done(self._replace_talks(space, talks, known=known), None)
 
     async def _apply(self, space: Space, records: Sequence[tuple[Arrived, Record]]) -> None:
-        turns = Turns(SLICE_SECONDS)
+        slices = Slices(SLICE_SECONDS)
         for arrived, record in records:
             pool = self._pool(space)  # which may have gone in between
             if pool is None:
                 return
             self._elsewhere.take(pool, space.namespace, arrived.name, record, own=arrived.own)
-            await turns.next()
+            await slices.next()
         if records:
             self._moved()
 
     async def _included(self, space: Space, names: Sequence[str]) -> None:
-        turns = Turns(SLICE_SECONDS)
+        slices = Slices(SLICE_SECONDS)
         for name in names:
             pool = self._pool(space)
             if pool is not None:
                 self._elsewhere.included(pool, space.namespace, name)
-            await turns.next()
+            await slices.next()
 
     async def _known(self, space: Space) -> Pool | None:
         return self._pool(space)
@@ -160,12 +160,12 @@ class ServiceSink:
     ) -> None:
         kind, name = pool_named(space.pool)
         if kind == "tenant" and self._pool(space) is not None:
-            ledgers, turns = self._service.tenant(name).ledgers, Turns(SLICE_SECONDS)
+            ledgers, slices = self._service.tenant(name).ledgers, Slices(SLICE_SECONDS)
             known = bool(ledgers.forget(space.namespace)) or known
             for namespace, talk, answers in talks:
                 if Namespace(namespace.tenant, namespace.model, namespace.corpus) == space.namespace:
                     ledgers.restore(namespace, talk, answers)
-                await turns.next()
+                await slices.next()
         self._moved()
         if known:
             self._elsewhere.replaced()

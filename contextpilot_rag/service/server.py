@@ -13,9 +13,9 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from .listening import Place, check_address, listening
+from .loop_work import ended
 from .protocol import Connection, Limits
 from .tls import Tls
-from .turns import ended
 
 logger = logging.getLogger("contextpilot_rag")
 _TICK_SECONDS = 0.5  # how often the Date header is renewed

@@ -11,8 +11,8 @@ from msgspec import Meta
 
 from ..errors import InputError
 from .chat import Message, Prompt, prompt_chunks, read, text_chunks
+from .messages import Turn, chat_messages, chat_tools
 from .tools import Call, call_of
-from .turns import Turn, chat_messages, chat_tools
 
 Count = Annotated[int, Meta(ge=1)]
 Kind = Literal["chat", "completion", "response", "message"]

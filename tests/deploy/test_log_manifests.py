@@ -19,10 +19,10 @@ from redis.retry import Retry
 from contextpilot_rag.replicas.address import parse_address
 from contextpilot_rag.replicas.log import START, Snapshot, Written
 from contextpilot_rag.replicas.redis_log import ACL_COMMANDS, RedisLog
+from tests.ports import free_port
 from tests.replicas.binary import log_server_binary
 from tests.replicas.guarded import SECONDS, Guarded
 from tests.replicas.log_server import READY
-from tests.replicas.ports import free_port
 
 from .manifests import KUBERNETES, PASSWORD, base, the
 

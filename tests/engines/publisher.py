@@ -15,8 +15,8 @@ from contextpilot_rag.engines.engine import Engine
 END = (-1).to_bytes(8, "big", signed=True)
 
 
-def until(condition, seconds=10.0):
-    """Whether something becomes true in time."""
+def came(condition, seconds=10.0):
+    """Whether something came to be, in so many seconds."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:

@@ -11,6 +11,7 @@ from contextpilot_rag import ContextPilot, Usage
 from contextpilot_rag.engines.endpoint import AsyncEndpoint, Endpoint, api_url
 from contextpilot_rag.errors import EngineError, EngineRefused, EngineUnreachable, SettingsError
 from contextpilot_rag.testing import FakeEngine
+from tests.ports import free_port
 
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "word " * 100}]
 
@@ -25,12 +26,6 @@ def engine():
 def endpoint(engine):
     with Endpoint(engine.base_url, max_retries=0) as opened:
         yield opened
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_an_answer_has_text_usage_and_times(engine, endpoint):

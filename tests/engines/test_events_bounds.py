@@ -18,7 +18,7 @@ from contextpilot_rag.engines.link import Link
 from contextpilot_rag.engines.names import Names
 from contextpilot_rag.engines.sockets import AT_ONCE, new_context, received
 from tests.engines.event_proxy import EventProxy
-from tests.engines.publisher import Publisher, Remembering, engine_of, stored, until
+from tests.engines.publisher import Publisher, Remembering, came, engine_of, stored
 
 
 def said(caplog):
@@ -29,7 +29,7 @@ def test_who_gave_up_waiting_leaves_nothing_behind(sink, listener):
     listener.add(Engine("http://a:1", name="a", events="tcp://127.0.0.1:9", replay="tcp://127.0.0.1:10"))
     for _ in range(5):
         assert not listener.drained(0.01)
-    assert until(lambda: not listener._thread.drains)
+    assert came(lambda: not listener._thread.drains)
 
 
 @pytest.mark.parametrize("replay", ["", None])
@@ -39,14 +39,14 @@ def test_an_engine_that_begins_anew_with_another_topic_is_followed_there(sink, l
         proxy = EventProxy(publisher.events, publisher.replay or "")
         with proxy:
             listener.add(Engine("http://a:1", name="a", events=proxy.events, replay=proxy.replay))
-            assert until(lambda: publisher.publish(stored(1)) >= 0 and sink.of("a"))
+            assert came(lambda: publisher.publish(stored(1)) >= 0 and sink.of("a"))
             publisher.stop()
             publisher.topic = b"kv@two"
             publisher.start()
-            assert until(lambda: publisher.publish(stored(7)) >= 0 and sink.times("broken"))
+            assert came(lambda: publisher.publish(stored(7)) >= 0 and sink.times("broken"))
             assert "'kv@two'" in sink.whys("broken")[0]
-            assert until(lambda: publisher.publish(stored(7)) >= 0 and set(sink.of("a")) == {7}, 20)
-            assert until(lambda: sink.said[-1] == ("flowing", "a", 0))
+            assert came(lambda: publisher.publish(stored(7)) >= 0 and set(sink.of("a")) == {7}, 20)
+            assert came(lambda: sink.said[-1] == ("flowing", "a", 0))
             assert sink.times("lost") == 1
             after = sink.said[[one[0] for one in sink.said].index("lost") :]
             assert [one[0] for one in after] == ["lost", "flowing"], "it is well again once it is connected again"
@@ -56,13 +56,13 @@ def test_a_topic_that_was_asked_for_is_kept_however_many_others_come(sink, liste
     with Publisher(topic="kv@a") as publisher:
         listener.add(engine_of(publisher, topic="kv@a"))
         publisher.publish(stored(1))
-        assert until(lambda: sink.of("a") == [1])
+        assert came(lambda: sink.of("a") == [1])
         ends = time.monotonic() + 2.0  # twice its patience
         while time.monotonic() < ends:
             publisher.pub.send_multipart([b"kv@b", (0).to_bytes(8, "big"), b""])
             time.sleep(0.05)
         publisher.publish(stored(2))
-        assert until(lambda: sink.of("a") == [1, 2])
+        assert came(lambda: sink.of("a") == [1, 2])
         assert sink.times("lost") == 0
 
 
@@ -126,14 +126,14 @@ def test_too_many_sockets_are_said_once_and_tried_again(sink, monkeypatch, caplo
     with caplog.at_level(logging.INFO), EventListener(sink, patience=1.0) as listener, Publisher() as publisher:
         for number in range(6):
             listener.add(engine_of(publisher, f"e{number}"))
-        assert until(lambda: sink.times("broken") >= 2)
+        assert came(lambda: sink.times("broken") >= 2)
         flowing = {one[1] for one in sink.said if one[0] == "flowing"}
         broken = [one[1] for one in sink.said if one[0] == "broken" and "cannot connect to" in one[3]]
         assert broken
         assert len(broken) == len(set(broken)), "once each"
         for name in flowing:
             listener.remove(name)
-        assert until(lambda: {one[1] for one in sink.said if one[0] == "flowing"} - flowing, 20)
+        assert came(lambda: {one[1] for one in sink.said if one[0] == "flowing"} - flowing, 20)
         assert said(caplog) == []
 
 
@@ -157,10 +157,10 @@ def test_a_message_that_is_far_too_long_and_one_that_is_too_long_are_a_hole(sink
     with Publisher() as publisher:
         listener.add(engine_of(publisher))
         publisher.publish(stored(1))
-        assert until(lambda: sink.of("a") == [1])
+        assert came(lambda: sink.of("a") == [1])
         publisher.raw(bytes(20_000))
         publisher.publish(stored(2))
-        assert until(lambda: sink.of("a") == [2])
+        assert came(lambda: sink.of("a") == [2])
         assert "20,000 bytes" in sink.whys("broken")[0]
 
 

@@ -14,18 +14,18 @@ from contextpilot_rag.engines.engine import Engine
 from contextpilot_rag.engines.events import EventCounts, EventListener
 from contextpilot_rag.errors import MissingPackage
 from tests.engines.event_proxy import EventProxy, Plan
-from tests.engines.publisher import END, Publisher, engine_of, stored, until
+from tests.engines.publisher import END, Publisher, came, engine_of, stored
 
 
 def test_dropped_doubled_and_delayed_events_converge_after_one_replay(sink, listener):
     plan = Plan(drop={10, 11, 40}, double={3, 15, 60}, delay={20: 7, 50: 30})
     with Publisher() as publisher, EventProxy(publisher.events, publisher.replay, plan) as proxy:
         listener.add(Engine("http://a:1", name="a", events=proxy.events, replay=proxy.replay))
-        assert until(lambda: sink.times("flowing"))
+        assert came(lambda: sink.times("flowing"))
         for number in range(100):
             publisher.publish(stored(number))
             if number % 10 == 9:
-                assert until(lambda number=number: proxy.seen == number + 1)
+                assert came(lambda number=number: proxy.seen == number + 1)
         assert listener.drained()
         assert sink.of("a") == list(range(100))
         assert not sink.times("lost")
@@ -38,11 +38,11 @@ def test_dropped_doubled_and_delayed_events_converge_after_one_replay(sink, list
 def test_when_all_is_dropped_one_replay_brings_it(sink, listener):
     with Publisher() as publisher, EventProxy(publisher.events, publisher.replay) as proxy:
         listener.add(Engine("http://a:1", name="a", events=proxy.events, replay=proxy.replay))
-        assert until(lambda: sink.times("flowing"))
+        assert came(lambda: sink.times("flowing"))
         proxy.silent = True
         for number in range(50):
             publisher.publish(stored(number))
-        assert until(lambda: proxy.dropped == 50)
+        assert came(lambda: proxy.dropped == 50)
         assert sink.of("a") == []
         before = listener.counts("a").replays
         assert listener.drained()
@@ -53,13 +53,13 @@ def test_when_all_is_dropped_one_replay_brings_it(sink, listener):
 def test_an_engine_that_restarts_behind_a_proxy_is_noticed_by_its_numbers(sink, listener):
     with Publisher() as publisher, EventProxy(publisher.events, publisher.replay) as proxy:
         listener.add(Engine("http://a:1", name="a", events=proxy.events, replay=proxy.replay))
-        assert until(lambda: sink.times("flowing"))
+        assert came(lambda: sink.times("flowing"))
         for number in range(9):
             publisher.publish(stored(number))
-        assert until(lambda: len(sink.of("a")) == 9)
+        assert came(lambda: len(sink.of("a")) == 9)
         publisher.stop()
         publisher.start()
-        assert until(lambda: publisher.publish(stored(100)) >= 0 and 100 in sink.of("a"))
+        assert came(lambda: publisher.publish(stored(100)) >= 0 and 100 in sink.of("a"))
         assert listener.drained()
         assert sink.of("a") == [100] * publisher.number
         assert listener.counts("a").connected
@@ -82,7 +82,7 @@ def test_nothing_that_a_peer_sends_ends_it(sink, listener):
         serving.join(5)
         listener.add(engine_of(publisher, "wild"))
         listener.add(engine_of(other, "tame"))
-        assert until(lambda: listener.counts("wild").connected)
+        assert came(lambda: listener.counts("wild").connected)
         for number in range(1500):
             publisher.pub.send_multipart(frames())
             if router.poll(0):
@@ -92,24 +92,24 @@ def test_nothing_that_a_peer_sends_ends_it(sink, listener):
                 router.send_multipart([who, b"", *random.choice([[b""], []]), END, b""])
             if number % 100 == 0:
                 other.publish(stored(number))
-        assert until(lambda: len(sink.of("tame")) == 15)
-        assert until(lambda: listener.counts("wild").undecodable > 100)
+        assert came(lambda: len(sink.of("tame")) == 15)
+        assert came(lambda: listener.counts("wild").undecodable > 100)
         publisher.stop()
         publisher.start()
         publisher.publish(stored(5), stored(6))
-        assert until(lambda: sink.of("wild") == [5, 6])
+        assert came(lambda: sink.of("wild") == [5, 6])
 
 
 def test_a_flood_to_one_holds_up_no_other(sink, listener):
     with Publisher(replay=None) as flood, Publisher() as other:
         listener.add(engine_of(flood, "flood"))
         listener.add(engine_of(other, "other"))
-        assert until(lambda: listener.counts("flood").in_step and listener.counts("other").in_step)
+        assert came(lambda: listener.counts("flood").in_step and listener.counts("other").in_step)
         for number in range(20_000):
             flood.publish(stored(number))
         other.publish(stored(1))
-        assert until(lambda: sink.of("other") == [1])
-        assert until(lambda: len(sink.of("flood")) == 20_000)
+        assert came(lambda: sink.of("other") == [1])
+        assert came(lambda: len(sink.of("flood")) == 20_000)
 
 
 def test_threads_that_add_remove_and_count_at_once(sink, listener):
@@ -146,7 +146,7 @@ def test_a_forked_child_listens_to_nobody_until_an_engine_is_added(sink, listene
     with Publisher() as publisher:
         listener.add(engine_of(publisher))
         publisher.publish(stored(1))
-        assert until(lambda: sink.of("a") == [1])
+        assert came(lambda: sink.of("a") == [1])
         child = os.fork()
         if not child:
             status = 1
@@ -154,13 +154,13 @@ def test_a_forked_child_listens_to_nobody_until_an_engine_is_added(sink, listene
                 sink.hashes.clear()
                 nothing = listener.counts("a") == EventCounts()
                 listener.add(engine_of(publisher))
-                status = 0 if nothing and until(lambda: sink.of("a") == [1]) else 2
+                status = 0 if nothing and came(lambda: sink.of("a") == [1]) else 2
                 listener.close()
             finally:
                 os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         publisher.publish(stored(2))
-        assert until(lambda: sink.of("a") == [1, 2])
+        assert came(lambda: sink.of("a") == [1, 2])
 
 
 def test_without_pyzmq_it_says_what_to_install(sink, monkeypatch):
@@ -174,20 +174,20 @@ def test_an_address_that_is_taken_is_said_and_tried_again(sink, listener):
     with Publisher(replay=None) as taken, Publisher(replay=None) as other:
         listener.add(Engine("http://a:1", name="a", events=taken.events, listen=True))
         listener.add(engine_of(other, "other"))
-        assert until(lambda: sink.times("broken"))
+        assert came(lambda: sink.times("broken"))
         assert "cannot listen at" in sink.whys("broken")[0]
-        assert until(lambda: listener.counts("other").in_step)
+        assert came(lambda: listener.counts("other").in_step)
         taken.stop()
         taken.connect = True
         taken.start()
-        assert until(lambda: ("flowing", "a", 0) in sink.said)
-        assert until(lambda: taken.publish(stored(1)) >= 0 and sink.of("a"))
+        assert came(lambda: ("flowing", "a", 0) in sink.said)
+        assert came(lambda: taken.publish(stored(1)) >= 0 and sink.of("a"))
     assert sink.times("broken") == 1
 
 
 def test_nobody_connects_to_us(sink, listener, tmp_path):
     listener.add(Engine("http://a:1", name="a", events=f"ipc://{tmp_path}/events", listen=True))
-    assert until(lambda: sink.times("broken"))
+    assert came(lambda: sink.times("broken"))
     assert "no engine has connected" in sink.whys("broken")[0]
 
 
@@ -196,11 +196,11 @@ def test_an_engine_that_connects_to_us_goes_and_another_comes(sink, listener, tm
     with Publisher(address, connect=True) as first:
         listener.add(engine_of(first, listen=True))
         first.publish(stored(1))
-        assert until(lambda: sink.of("a") == [1])
+        assert came(lambda: sink.of("a") == [1])
         first.stop()
         with Publisher(address, first.replay, connect=True) as second:
             second.publish(stored(2))
-            assert until(lambda: sink.of("a") == [2])
+            assert came(lambda: sink.of("a") == [2])
             assert sink.times("lost") == 1
             assert listener.counts("a").connected
 
@@ -210,7 +210,7 @@ def test_what_nobody_thought_of_ends_nothing(sink, listener, monkeypatch, caplog
         listener.add(engine_of(publisher))
         listener.add(engine_of(other, "other"))
         publisher.publish(stored(1))
-        assert until(lambda: sink.of("a") == [1] and listener.counts("other").in_step)
+        assert came(lambda: sink.of("a") == [1] and listener.counts("other").in_step)
         link = listener._links["a"][0]
 
         def broken(now):
@@ -219,10 +219,10 @@ def test_what_nobody_thought_of_ends_nothing(sink, listener, monkeypatch, caplog
 
         monkeypatch.setattr(link, "_tick", broken)
         publisher.publish(stored(2))
-        assert until(lambda: sink.times("lost") == 1)
-        assert until(lambda: sink.of("a") == [1, 2])  # from the start
+        assert came(lambda: sink.times("lost") == 1)
+        assert came(lambda: sink.of("a") == [1, 2])  # from the start
         other.publish(stored(3))
-        assert until(lambda: sink.of("other") == [3])
+        assert came(lambda: sink.of("other") == [3])
     records = [record for record in caplog.records if "contextpilot" in record.name]
     assert ["beginning anew" in record.getMessage() for record in records] == [True]
 
@@ -231,12 +231,12 @@ def test_two_topics_at_one_address_are_said_and_the_first_is_followed(sink, list
     with Publisher(topic="kv@a") as publisher:
         listener.add(engine_of(publisher))
         publisher.publish(stored(1))
-        assert until(lambda: sink.of("a") == [1])
+        assert came(lambda: sink.of("a") == [1])
         publisher.raw(b"", topic=b"kv@b")
-        assert until(lambda: sink.times("broken") == 1)
+        assert came(lambda: sink.times("broken") == 1)
         publisher.kept.pop()
         publisher.number -= 1
         publisher.publish(stored(2))
-        assert until(lambda: sink.of("a") == [1, 2])
-        assert until(lambda: sink.said[-1] == ("flowing", "a", 0))
+        assert came(lambda: sink.of("a") == [1, 2])
+        assert came(lambda: sink.said[-1] == ("flowing", "a", 0))
         assert listener.counts("a").other_topics == 1

@@ -20,6 +20,8 @@ from contextpilot_rag.engines import follower as follower_module
 from contextpilot_rag.errors import InputError, SettingsError
 from contextpilot_rag.testing import EventOptions, FakeEngine
 from tests.engines.hurrying import hurry
+from tests.ports import free_port
+from tests.until import until
 
 BLOCKS = {name: f"{name} is what this text is about, at some length. " * 12 for name in "ABCDEFGH"}
 SOON = 20.0  # seconds; a bound, not a wait
@@ -28,13 +30,6 @@ SOON = 20.0  # seconds; a bound, not a wait
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch):
     hurry(monkeypatch)
-
-
-def until(true, what="it", seconds=SOON):
-    ends = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < ends, f"{what} did not come to be in {seconds} s"
-        time.sleep(0.01)
 
 
 def ask(pilot, engine, names, question="What is it?", namespace=None):
@@ -158,11 +153,6 @@ def test_namespaces_do_not_credit_each_other(fake):
         assert pilot.engines.drained()
         prompt, usage = ask(pilot, fake, "BA", namespace="one")
         assert prompt.expected_cached_tokens == usage.prompt_tokens_details.cached_tokens > 0
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 @pytest.mark.parametrize("what", ["no events", "wrong address", "wrong topic", "wrong format"])

@@ -13,7 +13,8 @@ import pytest
 from contextpilot_rag import ContextPilot, Engine
 from contextpilot_rag.testing import FakeEngine
 from tests.engines.hurrying import hurry
-from tests.engines.test_following import BLOCKS, followed, status, until
+from tests.engines.test_following import BLOCKS, followed, status
+from tests.until import until
 
 
 @pytest.fixture(autouse=True)

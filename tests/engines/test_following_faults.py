@@ -20,7 +20,9 @@ from contextpilot_rag.errors import MissingPackage
 from contextpilot_rag.testing import FakeEngine
 from tests.engines.answering import answering
 from tests.engines.hurrying import hurry
-from tests.engines.test_following import BLOCKS, followed, free_port, said, status, until
+from tests.engines.test_following import BLOCKS, followed, said, status
+from tests.ports import free_port
+from tests.until import until
 
 
 @pytest.fixture(autouse=True)

@@ -10,30 +10,30 @@ import pytest
 
 from contextpilot_rag.engines import orphans as orphans_module
 from contextpilot_rag.engines.asked import MAX_ASKED
+from contextpilot_rag.engines.fair_lock import FairLock
 from contextpilot_rag.engines.kv import Cleared, Removed, Stored, in_parts
 from contextpilot_rag.engines.mirror import AT_ONCE, LOOKS, Mirror
 from contextpilot_rag.engines.orphans import Orphans
 from contextpilot_rag.engines.passages import Passages
 from contextpilot_rag.engines.resident import Resident
-from contextpilot_rag.engines.turns import Turns
-from tests.engines.publisher import until
+from tests.engines.publisher import came
 from tests.engines.world import ONE, SIZE, A, B, C, block, covering, ids, resident_tokens, simple, told
 
 MANY = 10 * AT_ONCE
 
 
 def test_who_waits_gets_it_before_who_had_it_last():
-    turns, order = Turns(), []
+    lock, order = FairLock(), []
 
     def wait():
-        with turns:
+        with lock:
             order.append("waited")
 
     thread = threading.Thread(target=wait)
-    with turns:
+    with lock:
         thread.start()
-        assert until(turns._next.locked)
-    with turns:
+        assert came(lock._next.locked)
+    with lock:
         order.append("again")
     thread.join(10)
     assert order == ["waited", "again"]

@@ -10,7 +10,7 @@ import pytest
 
 from contextpilot_rag.engines.engine import Engine
 from contextpilot_rag.engines.names import AGAIN, MAX_NAMES, Names
-from tests.engines.publisher import Publisher, engine_of, stored, until
+from tests.engines.publisher import Publisher, came, engine_of, stored
 
 REAL = socket.getaddrinfo
 
@@ -46,7 +46,7 @@ def finder(monkeypatch):
 
 
 def found(names, address, now=0.0):
-    assert until(lambda: names.numeric(address, now) or names.why(address))
+    assert came(lambda: names.numeric(address, now) or names.why(address))
     return names.numeric(address, now)
 
 
@@ -68,7 +68,7 @@ def test_a_name_is_looked_up_once_at_a_time_and_again_after_a_while(finder):
     assert names.numeric("tcp://hang.test:2", 100.0 + AGAIN / 2) == "tcp://10.0.0.1:2"
     assert len(finder.asked) == 1
     finder.known["hang.test"] = ["10.0.0.2"]
-    assert until(lambda: names.numeric("tcp://hang.test:1", 200.0) == "tcp://10.0.0.2:1")
+    assert came(lambda: names.numeric("tcp://hang.test:1", 200.0) == "tcp://10.0.0.2:1")
     assert len(finder.asked) == 2
 
 
@@ -78,7 +78,7 @@ def test_of_several_numbers_the_same_is_kept_and_the_older_version_preferred(fin
     assert found(names, "tcp://some.test:1") == "tcp://10.0.0.1:1"
     finder.known["some.test"].reverse()
     clock, seen = count(10, 10), set()
-    assert until(lambda: seen.add(names.numeric("tcp://some.test:1", next(clock))) or len(finder.asked) >= 4)
+    assert came(lambda: seen.add(names.numeric("tcp://some.test:1", next(clock))) or len(finder.asked) >= 4)
     assert seen == {"tcp://10.0.0.1:1"}
     finder.known["six.test"] = ["fd00::1"]
     assert found(names, "tcp://six.test:1") == "tcp://[fd00::1]:1"
@@ -89,10 +89,10 @@ def test_a_name_that_is_not_found_is_said_and_one_that_was_found_stays(finder):
     assert found(names, "tcp://none.test:1") is None
     assert "not known" in names.why("tcp://none.test:1")
     finder.known["none.test"] = ["10.0.0.1"]
-    assert until(lambda: names.numeric("tcp://none.test:1", 10.0))
+    assert came(lambda: names.numeric("tcp://none.test:1", 10.0))
     del finder.known["none.test"]
     names.numeric("tcp://none.test:1", 20.0)
-    assert until(lambda: len(finder.asked) == 3)
+    assert came(lambda: len(finder.asked) == 3)
     assert names.numeric("tcp://none.test:1", 21.0) == "tcp://10.0.0.1:1"
     assert names.why("tcp://none.test:1") == ""
 
@@ -113,10 +113,10 @@ def test_an_engine_whose_name_is_not_answered_for_silences_no_other(sink, listen
         listener.add(Engine("http://a:1", name="bad", events="tcp://hang.test:5557"))
         events, replay = (one.replace("127.0.0.1", "good.test") for one in (publisher.events, publisher.replay))
         listener.add(Engine("http://a:2", name="good", events=events, replay=replay))
-        assert until(lambda: ("flowing", "good", 0) in sink.said)
+        assert came(lambda: ("flowing", "good", 0) in sink.said)
         publisher.publish(stored(1))
-        assert until(lambda: sink.of("good") == [1])
-        assert until(lambda: [one for one in sink.said if one[:2] == ("broken", "bad")], 5)
+        assert came(lambda: sink.of("good") == [1])
+        assert came(lambda: [one for one in sink.said if one[:2] == ("broken", "bad")], 5)
         assert "whoever is asked for it does not answer" in sink.whys("broken")[0]
         assert finder.asked.count("hang.test") == 1
         finder.release.set()
@@ -129,18 +129,18 @@ def test_an_engine_that_moves_to_another_host_is_followed_there(sink, listener, 
         events = publisher.events.replace("127.0.0.1", "moves.test")
         replay = publisher.replay.replace("127.0.0.1", "moves.test")
         listener.add(Engine("http://a:1", name="a", events=events, replay=replay))
-        assert until(lambda: "moves.test" in finder.asked)
+        assert came(lambda: "moves.test" in finder.asked)
         publisher.publish(stored(1))
         finder.known["moves.test"] = ["127.0.0.1"]
-        assert until(lambda: sink.of("a") == [1])
-        assert until(lambda: sink.times("flowing"))
+        assert came(lambda: sink.of("a") == [1])
+        assert came(lambda: sink.times("flowing"))
 
 
 def test_a_name_that_is_not_found_is_said(sink, listener, finder):
     listener.add(Engine("http://a:1", name="a", events="tcp://none.test:5557"))
-    assert until(lambda: sink.times("broken"))
+    assert came(lambda: sink.times("broken"))
     assert "none.test:5557 is not found" in sink.whys("broken")[0]
     assert "not known" in sink.whys("broken")[0]
     with Publisher() as publisher:  # and the same listener follows others
         listener.add(engine_of(publisher, "b"))
-        assert until(lambda: ("flowing", "b", 0) in sink.said)
+        assert came(lambda: ("flowing", "b", 0) in sink.said)

@@ -16,7 +16,8 @@ from contextpilot_rag.errors import InputError, SettingsError
 from contextpilot_rag.testing import FakeEngine
 from contextpilot_rag.types import Request
 from tests.engines.fleets import covering, fleet_of, stored
-from tests.engines.test_following import BLOCKS, followed, said, until
+from tests.engines.test_following import BLOCKS, followed, said
+from tests.until import until
 
 DEAD = ("http://127.0.0.1:2 name=one", "http://127.0.0.1:3 name=two")
 A, B = BlockRef("a", 100), BlockRef("b", 100)

@@ -21,7 +21,7 @@ from contextpilot_rag.remote import lookup
 from contextpilot_rag.tokens import TokenCounter
 from contextpilot_rag.types import Usage
 from tests.engines.answering import answering
-from tests.engines.test_following import until
+from tests.until import until
 
 TEXT = "Slices count from zero, and sets have no order at all."
 

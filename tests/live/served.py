@@ -16,6 +16,8 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
+from tests.ports import free_port
+
 from .under_test import CAPACITY, EngineUnderTest
 
 START_SECONDS = 300.0
@@ -114,13 +116,6 @@ class ServedEngine(EngineUnderTest):
                 return bool(answer.status == 200)
         except (URLError, OSError):
             return False
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody has now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def _until_free(port: int) -> None:

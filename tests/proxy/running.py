@@ -81,7 +81,7 @@ class Process(Running):
 
 @contextmanager
 def process(*arguments: str, lines: int = 2, **environment: str) -> Iterator[Process]:
-    """``contextpilot-rag`` as a child, ready once it has said so many lines; killed when the block ends."""
+    """``contextpilot-rag`` as a child, ready once it has said so many lines, and its address; killed at the end."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("CONTEXTPILOT_")}
     popen = subprocess.Popen(
         [sys.executable, "-m", "contextpilot_rag", *arguments],
@@ -96,9 +96,14 @@ def process(*arguments: str, lines: int = 2, **environment: str) -> Iterator[Pro
     timer.start()
     try:
         assert popen.stdout is not None
-        said = [popen.stdout.readline() for _ in range(lines)]
+        said: list[str] = []
+        found = None
+        for line in popen.stdout:
+            said.append(line)
+            found = found or re.search(r"https?://127\.0\.0\.1:\d+", line)
+            if found and len(said) >= lines:
+                break
         timer.cancel()
-        found = re.search(r"https?://127\.0\.0\.1:\d+", "".join(said))
         assert found, said
         yield Process(found[0], said, popen)
     finally:

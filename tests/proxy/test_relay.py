@@ -10,17 +10,13 @@ from contextlib import suppress
 import pytest
 
 from contextpilot_rag.engines.engine import Engine
+from tests.ports import free_port
 
 from .harness import CHUNKED, SECONDS, Raw, Received, chunk, ended, plain, proxying, told
 
 CHAT = "/v1/chat/completions"
 JSON = [("content-type", "application/json")]
 POST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def nobody():

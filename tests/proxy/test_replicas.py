@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from random import Random
 
 import pytest
@@ -17,6 +16,7 @@ from contextpilot_rag.settings import Settings
 from contextpilot_rag.testing import FakeEngine
 from tests.replicas.conftest import log_server as log_server  # noqa: PLC0414
 from tests.service.harness import SECONDS
+from tests.until import until
 
 from .running import living, process
 
@@ -55,13 +55,6 @@ def carrier_of(proxy):
 
 def memory_of(proxy):
     return parts_of(proxy).rewriter.decisions._memory
-
-
-def until(condition):
-    ends = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < ends, "it never came"
-        time.sleep(0.005)
 
 
 def agree(*proxies):

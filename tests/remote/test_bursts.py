@@ -14,10 +14,10 @@ import pytest
 from contextpilot_rag import BlockRef, RemoteIndex, Request
 from contextpilot_rag.errors import IndexFailed, IndexUnreachable
 from contextpilot_rag.remote import transport as transport_module
+from contextpilot_rag.remote.admission import CONNECTING
 from contextpilot_rag.remote.asks import Deadline
 from contextpilot_rag.remote.async_line import AsyncLine, _Wire
 from contextpilot_rag.remote.line import Line
-from contextpilot_rag.remote.turns import CONNECTING
 from tests.remote.stub import SECONDS, Asked, honestly, never, reply, stub
 
 pytestmark = pytest.mark.usefixtures("stopped_clock")

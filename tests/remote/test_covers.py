@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from openai import OpenAI
 
@@ -19,6 +17,7 @@ from contextpilot_rag.testing import FakeEngine
 from contextpilot_rag.types import Alignment, Usage
 from tests.remote.service import any_tenant, fresh_key
 from tests.remote.stub import honestly, reply, stub
+from tests.until import until
 
 TOKENS = list(range(18))
 FOUND = Covering(
@@ -45,13 +44,6 @@ def broken_at(path):
         return honestly(sock, asked)
 
     return answer
-
-
-def until(true):
-    ends = time.monotonic() + SOON
-    while not true():
-        assert time.monotonic() < ends
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from tests.ports import free_port
+
 from .binary import log_server_binary
 from .guarded import SECONDS, Guarded
-from .ports import free_port
 
 READY = "Ready to accept connections"
 TAKEN = ("Address already in use", "Failed listening on port")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,19 +14,12 @@ from contextpilot_rag.replicas.pace import Pace
 from contextpilot_rag.replicas.process import ProcessReplica
 from contextpilot_rag.replicas.replicated import ReplicatedIndex
 from contextpilot_rag.replicas.space import Names
+from tests.until import until
 
 from .memory_log import MemoryLog
 
 ADDRESS = "redis://in-memory.example"
 QUICK = Pace(gather_seconds=0.001, listen_seconds=0.05, retry_seconds=0.02)
-
-
-def until(true: Callable[[], object], seconds: float = 20.0) -> None:
-    """Wait until something is so."""
-    ends = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < ends, "it never was so"
-        time.sleep(0.005)
 
 
 class Connection:
@@ -94,4 +86,4 @@ def in_step(*pilots: ContextPilot, seconds: float = 20.0) -> None:
         settled(pilot, seconds)
     for replica in [pilot.replica for pilot in pilots]:
         assert replica is not None
-        until(partial(replica.catch_up, 1.0), seconds)
+        until(partial(replica.catch_up, 1.0), seconds=seconds)

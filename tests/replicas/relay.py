@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
+from tests.ports import free_port
+
 from .guarded import SECONDS
-from .ports import free_port
 
 T = TypeVar("T")
 CHUNK = 65_536

@@ -11,12 +11,12 @@ import pytest
 from contextpilot_rag.errors import LogUnavailable
 from contextpilot_rag.replicas.log import START, Snapshot
 from contextpilot_rag.replicas.redis_log import ACL_COMMANDS, open_log
+from tests.ports import free_port
 from tests.replicas.cluster import Cluster
 from tests.replicas.fake_server import FakeServer, hello
 from tests.replicas.link import Link
 from tests.replicas.log_conformance import FIRST, A, B, all_of, filled, texts, written
 from tests.replicas.log_server import LogServer, User
-from tests.replicas.ports import free_port
 from tests.replicas.tls_relay import TlsRelay
 from tests.service.test_server import certificate
 

@@ -6,25 +6,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import unittest
 from pathlib import Path
 
 import pytest
 import redis
 
-from tests.replicas import binary, log_server, ports
+from tests import ports
+from tests.replicas import binary, log_server
 from tests.replicas.guarded import Guarded
 from tests.replicas.log_server import LogServer, User
+from tests.until import until
 
 ROOT = Path(__file__).parents[2]
-
-
-def until(true, seconds=20):
-    ends = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < ends
-        time.sleep(0.01)
 
 
 def runs(pid):

@@ -14,6 +14,7 @@ import pytest
 from tests.replicas import namespaces
 from tests.replicas.log_server import LogServer
 from tests.replicas.namespaces import Namespaced, ip, namespaces_permitted
+from tests.until import until
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,13 +55,6 @@ def left(name):
     """Which parts of a namespace are there: itself, the bridge, the outer device."""
     process, number = name.removeprefix("cpr").split("n")
     return set(re.findall(rf"\bcpr{process}[nboi]{number}\b", ip("netns", "list") + ip("-o", "link")))
-
-
-def until(true, seconds=20):
-    ends = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < ends
-        time.sleep(0.01)
 
 
 def test_what_runs_apart_passes_nothing_while_the_link_is_down(apart, server, tmp_path):

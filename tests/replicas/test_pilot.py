@@ -18,8 +18,9 @@ from contextpilot_rag import choosing as choosing_module
 from contextpilot_rag.adapter import Adapter
 from contextpilot_rag.errors import SettingsError
 from contextpilot_rag.replicas.replicated import ReplicatedIndex
+from tests.until import until
 
-from .pilots import ADDRESS, in_memory, in_step, settled, until
+from .pilots import ADDRESS, in_memory, in_step, settled
 
 TEXTS = [f"text {number} " * 60 for number in range(12)]
 

@@ -6,8 +6,9 @@ import pytest
 
 from contextpilot_rag.engines.fleet import Fleet
 from contextpilot_rag.engines.kv import Cleared
+from tests.until import until
 
-from .pilots import in_memory, in_step, settled, until
+from .pilots import in_memory, in_step, settled
 
 TEXTS = [f"text {number} " * 60 for number in range(12)]
 ENGINES = ["http://127.0.0.1:9", "http://127.0.0.1:19"]  # where nobody listens

@@ -13,9 +13,10 @@ import warnings
 import pytest
 
 from contextpilot_rag import ContextPilot
+from tests.until import until
 
 from .log_server import LogServer, User
-from .pilots import in_step, settled, until
+from .pilots import in_step, settled
 
 TEXTS = [f"text {number} " * 60 for number in range(12)]
 CHILD = """

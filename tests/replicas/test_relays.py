@@ -12,9 +12,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from tests.ports import free_port
 from tests.replicas.link import Link
 from tests.replicas.log_server import LogServer, User
-from tests.replicas.ports import free_port
 from tests.replicas.tls_relay import TlsRelay
 from tests.service.test_server import certificate
 

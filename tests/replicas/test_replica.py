@@ -16,10 +16,11 @@ from contextpilot_rag.replicas.redis_log import open_log
 from contextpilot_rag.replicas.replicated import ReplicatedIndex
 from contextpilot_rag.replicas.space import Names
 from contextpilot_rag.types import BlockRef, Namespace, OrderBudget, Request, Usage
+from tests.until import until
 
 from .link import Link
 from .memory_log import MemoryLog
-from .pilots import Connection, until
+from .pilots import Connection
 
 SPACES = (Namespace("t", "m", "a"), Namespace("t", "m", "b"), Namespace("u"))
 BLOCKS = [BlockRef(f"block {number}", 40 + number) for number in range(20)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from contextlib import ExitStack
 
 import pytest
@@ -11,7 +10,8 @@ import pytest
 from contextpilot_rag.remote.wire import TurnIn
 from contextpilot_rag.service.keyfile import TenantEntry, changing, new_key
 from contextpilot_rag.types import Namespace
-from tests.service.harness import SECONDS, serving
+from tests.service.harness import serving
+from tests.until import until
 
 from .link import Link
 
@@ -33,14 +33,6 @@ def aligned(service, names, conversation=None, ticket=None, **more):
     reply = service.ask("POST", "/v1/align", body, **more)
     assert reply.status == 200, reply.body
     return reply.json()
-
-
-def until(condition):
-    """Wait until it is so."""
-    ends = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < ends, "it never came"
-        time.sleep(0.005)
 
 
 def joined(service):

@@ -6,8 +6,9 @@ import pytest
 
 from contextpilot_rag.testing import FakeEngine
 from tests.engines.hurrying import hurry
-from tests.service.followed import BLOCKS, ask, client, in_step, line, settled, until, watch_of
+from tests.service.followed import BLOCKS, ask, client, in_step, line, settled, watch_of
 from tests.service.harness import serving
+from tests.until import until
 
 
 @pytest.fixture(autouse=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import base64
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,16 +14,10 @@ from contextpilot_rag.engines.covering import Covering
 from contextpilot_rag.service.engine_watch import EngineWatch
 from contextpilot_rag.testing import FakeEngine
 from tests.service.harness import Served
+from tests.until import until
 
 BLOCKS = {name: f"{name} is what this text is about, at some length. " * 12 for name in "ABCDEFGH"}
 SOON = 20.0  # seconds; a bound, not a wait
-
-
-def until(true: Callable[[], object], what: str = "it", seconds: float = SOON) -> None:
-    ends = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < ends, f"{what} did not come to be in {seconds} s"
-        time.sleep(0.01)
 
 
 def line(fake: FakeEngine, name: str = "fake", *, replay: bool = True) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import msgspec
 from contextpilot_rag import BlockRef, OrderBudget, Request
 from contextpilot_rag.service.plans import Plans
 from contextpilot_rag.service.tenant import Tenant
+from tests.until import is_so
 
 SECONDS = 60.0  # what has not happened by then never will
 _NAMES = "abcdefghijklmnop"
@@ -86,17 +86,9 @@ def soon(true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-async def until(true: Callable[[], bool]) -> None:
-    """Wait until something is so, in an event loop."""
-    late = time.monotonic() + SECONDS
-    while not true():
-        assert time.monotonic() < late, "it never was"
-        await asyncio.sleep(0.02)
-
-
 async def status(plans: Plans, tenant: Tenant, name: str, *wanted: str) -> None:
     """Wait until a job is in one of some states."""
-    await until(lambda: plans.job(tenant, name).status in wanted)
+    await is_so(lambda: plans.job(tenant, name).status in wanted)
 
 
 async def ended(plans: Plans, tenant: Tenant, name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import os
@@ -19,6 +18,7 @@ from contextpilot_rag.service.gate import FileGate, KeyWatch, enforce, gate_from
 from contextpilot_rag.service.keyfile import TenantEntry, changing, new_key
 from contextpilot_rag.service.problems import Unauthorized
 from contextpilot_rag.service.settings import ServiceSettings
+from tests.until import is_so
 
 
 @pytest.fixture
@@ -170,14 +170,6 @@ def test_without_keys_nothing_is_dropped():
     assert ask(service, "").predicted_cached_tokens == 10
 
 
-async def until(condition):
-    for _ in range(1_000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came true")
-
-
 async def test_the_service_looks_by_itself(path):
     add(path, "acme")
     gate, service = FileGate(path), Service(ServiceSettings(), "secret")
@@ -185,17 +177,17 @@ async def test_the_service_looks_by_itself(path):
     await watch.start()
     try:
         header = add(path, "globex")
-        await until(lambda: known(gate, header) == "globex")
+        await is_so(lambda: known(gate, header) == "globex")
         ask(service, "globex", "handbook")
         assert ("corpus", "handbook") not in service.pools()
         with changing(path) as content:
             content.shared_corpora["handbook"] = ["acme", "globex"]
-        await until(lambda: service.sharing.get("handbook") == {"acme", "globex"})
+        await is_so(lambda: service.sharing.get("handbook") == {"acme", "globex"})
         ask(service, "globex", "handbook")
         assert ("corpus", "handbook") in service.pools()
         with changing(path) as content:
             del content.shared_corpora["handbook"], content.tenants["globex"]
-        await until(lambda: not service.sharing and "globex" not in service.tenants)
+        await is_so(lambda: not service.sharing and "globex" not in service.tenants)
         assert known(gate, header) is None
         assert ("corpus", "handbook") not in service.pools()
     finally:
@@ -209,7 +201,7 @@ async def test_a_hangup_reads_the_file_though_it_looks_as_before(path, caplog):
         await watch.start()
         try:
             watch.reload()
-            await until(lambda: "keys reloaded" in caplog.text)
+            await is_so(lambda: "keys reloaded" in caplog.text)
         finally:
             await watch.stop()
 
@@ -241,7 +233,7 @@ async def test_a_look_that_fails_is_not_the_last(path, caplog, monkeypatch):
     await watch.start()
     try:
         path.write_text(json.dumps({"tenants": {}}))
-        await until(lambda: known(gate, header) is None)
+        await is_so(lambda: known(gate, header) is None)
     finally:
         await watch.stop()
     assert "tried again" in caplog.text

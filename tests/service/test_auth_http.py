@@ -8,11 +8,11 @@ import os
 import signal
 import socket
 import sys
-import time
 
 import pytest
 
 from contextpilot_rag.service.keyfile import TenantEntry, changing, new_key
+from tests.until import until
 
 from .harness import process, serving
 
@@ -236,14 +236,6 @@ def test_what_a_tenant_had_leaves_the_disk_with_it(tmp_path):
             del content.tenants["acme"]
         served.server.reload()
         until(lambda: holds() == {"of-globex"})
-
-
-def until(condition):
-    for _ in range(1_000):
-        if condition():
-            return
-        time.sleep(0.02)
-    raise AssertionError("it never came true")
 
 
 def test_a_file_of_keys_that_is_broken_keeps_the_service_from_starting(tmp_path):

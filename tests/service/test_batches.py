@@ -15,9 +15,10 @@ from contextpilot_rag.service.operation import Call
 from contextpilot_rag.service.plan_child import Child
 from contextpilot_rag.service.problems import Conflict, Rejected
 from contextpilot_rag.service.settings import ServiceSettings
+from tests.until import is_so
 
 from .harness import serving
-from .plan_batches import batch, body, until
+from .plan_batches import batch, body
 
 ALIGN = OPERATIONS[0].handler
 
@@ -105,7 +106,7 @@ async def test_a_plan_is_checked_after_one_of_another_tenant_not_after_all(hub, 
             asyncio.ensure_future(plans.submit(acme, body({"requests": [{**requests[0], "key": "acme"}]})))
             for _ in range(3)
         ]
-        await until(lambda: len(plans) == 3)
+        await is_so(lambda: len(plans) == 3)
         await plans.submit(globex, body({"requests": requests[:1]}))
         await asyncio.gather(*asked)
         assert checked == ["acme", "globex", "acme", "acme"]

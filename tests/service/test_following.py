@@ -12,8 +12,9 @@ from contextpilot_rag.testing import FakeEngine
 from contextpilot_rag.types import Namespace
 from tests.engines.hurrying import hurry
 from tests.remote.service import any_tenant
-from tests.service.followed import BLOCKS, ask, client, in_step, line, settled, until, watch_of
+from tests.service.followed import BLOCKS, ask, client, in_step, line, settled, watch_of
 from tests.service.harness import process, serving
+from tests.until import until
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ import pytest
 from contextpilot_rag.remote.wire import AlignOut
 from tests.service.harness import SECONDS, process
 from tests.service.test_ledger import Talk
+from tests.until import until
 
 ROUNDS = 4
 THREADS = 4
@@ -85,13 +86,6 @@ def ask(connection, path, body):
         return None
     assert reply.status == 200, content
     return json.loads(content)
-
-
-def until(condition):
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.01)
 
 
 def marked(names=MARKER):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from contextlib import ExitStack
 
 from hypothesis import given
@@ -13,6 +12,7 @@ from contextpilot_rag.service.keyfile import TenantEntry, changing, new_key
 from contextpilot_rag.service.loads import Loads
 from contextpilot_rag.service.problems import TooMany
 from contextpilot_rag.service.settings import ServiceSettings
+from tests.until import until
 
 from .harness import serving
 
@@ -74,11 +74,3 @@ def test_bodies_on_their_way_are_bounded_for_each_tenant(tmp_path):
         for body in (b"{", b"[]", b"x" * 2_000):  # refusals give back, too
             assert served.ask("POST", "/v1/predict", body, keys["acme"]).status in {400, 413, 422}
         assert len(served.hub.loads) == 0
-
-
-def until(condition):
-    for _ in range(500):
-        if condition():
-            return
-        time.sleep(0.02)
-    raise AssertionError("it never came true")

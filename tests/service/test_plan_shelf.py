@@ -11,8 +11,7 @@ from contextpilot_rag.service.plan_shelf import Job, Shelf
 from contextpilot_rag.service.problems import NotFound, TooMany, Unavailable
 from contextpilot_rag.service.settings import ServiceSettings
 from contextpilot_rag.service.tenant import Tenant
-
-from .plan_batches import until
+from tests.until import is_so
 
 
 class Kept:
@@ -136,7 +135,7 @@ async def test_an_ended_job_is_kept_for_a_while():
     kept = Kept(plan_kept_seconds=0.05)
     job, running = kept.done(kept.acme), kept.begin(kept.acme)
     assert kept.shelf.find(kept.acme, job.name) is job
-    await until(lambda: len(kept.shelf) == 1)
+    await is_so(lambda: len(kept.shelf) == 1)
     with pytest.raises(NotFound):
         kept.shelf.find(kept.acme, job.name)
     assert kept.shelf.find(kept.acme, running.name) is running

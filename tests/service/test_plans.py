@@ -22,8 +22,9 @@ from contextpilot_rag.service.plan_child import Child, PlanBroke
 from contextpilot_rag.service.plans import Plans
 from contextpilot_rag.service.problems import Conflict, Malformed, NotFound, Unavailable, Unusable
 from contextpilot_rag.service.settings import ServiceSettings
+from tests.until import is_so
 
-from .plan_batches import as_requests, batch, body, children, ended, endless, lives, status, until
+from .plan_batches import as_requests, batch, body, children, ended, endless, lives, status
 
 
 class Desk:
@@ -68,7 +69,7 @@ async def test_the_result_is_what_is_planned_in_process_and_nothing_is_taken_as_
         assert plan.ceiling_tokens == here.ceiling_tokens
         assert plan.hit_ratio == here.hit_ratio
         assert at.acme.stats().requests == at.acme.stats().tree_blocks == 0
-        await until(lambda: [how for how, _ in at.told] == ["done"])
+        await is_so(lambda: [how for how, _ in at.told] == ["done"])
         assert at.plans.job(at.acme, job.id).result_bytes == len(at.plans.result(at.acme, job.id))
 
 
@@ -137,7 +138,7 @@ async def test_a_job_is_cancelled_while_it_runs_and_while_it_waits():
             assert len(at.plans.jobs(at.acme)) == others
         after = await at.plans.submit(at.acme, body(batch()))
         assert await ended(at.plans, at.acme, after.id) == "done"
-        await until(lambda: [how for how, _ in at.told] == ["cancelled", "done"])  # one was never worked on
+        await is_so(lambda: [how for how, _ in at.told] == ["cancelled", "done"])  # one was never worked on
 
 
 async def test_with_a_tenant_its_jobs_go():
@@ -147,7 +148,7 @@ async def test_with_a_tenant_its_jobs_go():
         running = await at.plans.submit(at.acme, body(endless()))
         mine = await at.plans.submit(at.other, body(batch()))
         at.service.drop(["acme", "nobody"])
-        await until(lambda: len(at.plans.processes) < 2)
+        await is_so(lambda: len(at.plans.processes) < 2)
         with pytest.raises(NotFound):
             at.plans.result(at.acme, done.id)
         assert at.plans.job(at.acme, running.id).status == "cancelled"
@@ -157,7 +158,7 @@ async def test_with_a_tenant_its_jobs_go():
 async def test_progress_is_told_while_it_runs():
     async with desk() as at:
         job = await at.plans.submit(at.acme, body(endless()))
-        await until(lambda: at.plans.job(at.acme, job.id).progress is not None)
+        await is_so(lambda: at.plans.job(at.acme, job.id).progress is not None)
         progress = at.plans.job(at.acme, job.id).progress
         assert 0 <= progress.done <= progress.total
         assert progress.what
@@ -196,7 +197,7 @@ async def test_a_result_that_is_too_large_is_not_kept_and_an_ended_job_only_for_
         job = await at.plans.submit(at.acme, body(batch()))
         assert await ended(at.plans, at.acme, job.id) == "failed"
         assert "a tenant's results may have 1000 together" in str(at.plans.job(at.acme, job.id).reason)
-        await until(lambda: len(at.plans) == 0)
+        await is_so(lambda: len(at.plans) == 0)
         with pytest.raises(NotFound):
             at.plans.result(at.acme, job.id)
 
@@ -225,7 +226,7 @@ async def test_the_end_of_the_service_ends_all_processes():
         await status(at.plans, at.acme, jobs[0].id, "running")
         checking = asyncio.ensure_future(at.plans.submit(at.other, body(endless())))
         waiting = asyncio.ensure_future(at.plans.submit(at.other, body(endless())))
-        await until(lambda: len(at.plans.processes) >= 3)
+        await is_so(lambda: len(at.plans.processes) >= 3)
         pids = at.plans.processes
         await at.plans.stop()
         assert not [pid for pid in pids if lives(pid)]
@@ -248,7 +249,7 @@ async def test_who_goes_before_the_batch_is_checked_leaves_nothing():
             asked.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asked
-        await until(lambda: len(at.plans) == 0)
+        await is_so(lambda: len(at.plans) == 0)
         assert not children(os.getpid())
 
 

@@ -10,7 +10,8 @@ from contextpilot_rag.replicas.replica import Replica
 from contextpilot_rag.service import replicas
 from contextpilot_rag.types import Namespace
 from tests.replicas.memory_log import MemoryLog
-from tests.service.test_replicas_shown import replica, until
+from tests.service.test_replicas_shown import replica
+from tests.until import until
 
 
 @pytest.fixture

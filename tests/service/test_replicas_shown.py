@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,9 @@ from contextpilot_rag.replicas.status import REJECTIONS
 from contextpilot_rag.service.life import assemble
 from contextpilot_rag.service.settings import ServiceSettings
 from tests.replicas.memory_log import MemoryLog
-from tests.service.harness import SECONDS, serving
+from tests.service.harness import serving
 from tests.service.test_metrics import parsed
+from tests.until import until
 
 GIVEN = {"blocks": [{"id": "a", "tokens": 100}]}
 
@@ -31,13 +31,6 @@ def replica(log):
 
 def shown(service):
     return parsed(service.ask("GET", "/metrics").body)
-
-
-def until(condition):
-    ends = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < ends, "it never came"
-        time.sleep(0.005)
 
 
 def test_metrics_say_what_was_told_and_taken_in(log):

@@ -18,6 +18,7 @@ from contextpilot_rag.service.life import Life, assemble
 from contextpilot_rag.service.listening import OPEN, listening
 from contextpilot_rag.service.server import Server
 from contextpilot_rag.service.settings import ServiceSettings
+from tests.until import until
 
 from .harness import SECONDS, process, serving
 
@@ -48,13 +49,6 @@ class SlowClient:
         finally:
             self.connection.close()
         return reply.status
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class Recorded:
@@ -113,7 +107,7 @@ def test_parts_are_started_in_order_and_stopped_in_the_other():
     with serving(ServiceSettings(port=0), Life(hub, [Recorded(notes, "a"), Recorded(notes, "b")])) as service:
         assert service.ask("GET", "/readyz").status == 200
         service.server.reload()
-        wait_for(lambda: "reload b" in notes)
+        until(lambda: "reload b" in notes)
         notes.append("served")
     assert notes == ["start a", "start b", "reload a", "reload b", "served", "stop b", "stop a"]
 
@@ -132,7 +126,7 @@ def test_a_drain_answers_what_is_under_way_and_refuses_the_rest():
         client = SlowClient(service.port)
         ending = threading.Thread(target=service.stop)
         ending.start()
-        wait_for(lambda: service.ask("GET", "/readyz").status == 503)
+        until(lambda: service.ask("GET", "/readyz").status == 503)
         assert service.ask("POST", "/v1/align", {"blocks": []}).status == 503
         assert service.ask("GET", "/healthz").json() == {"state": "draining"}
         assert ending.is_alive()
@@ -156,7 +150,7 @@ def test_a_drain_has_an_end(caplog):
 def test_a_drain_waits_for_nobody_who_asks_nothing():
     with serving(drain_seconds=1_000, idle_seconds=1_000) as service:
         idle = socket.create_connection(("127.0.0.1", service.port), timeout=SECONDS)
-        wait_for(lambda: service.server.connections == 1)
+        until(lambda: service.server.connections == 1)
         service.stop()
         assert idle.recv(1) == b""
         idle.close()
@@ -176,7 +170,7 @@ def test_a_signal_ends_the_process_in_order(tmp_path, number):
     with process(tmp_path, "--drain-seconds", "20") as service:
         client = SlowClient(service.port)
         service.popen.send_signal(number)
-        wait_for(lambda: service.ask("GET", "/readyz").status == 503)
+        until(lambda: service.ask("GET", "/readyz").status == 503)
         assert client.finish() == 200
         assert service.popen.wait(SECONDS) == 0
     assert "Traceback" not in service.log.read_text()
@@ -186,7 +180,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path):
     with process(tmp_path, "--drain-seconds", "1000") as service:
         client = SlowClient(service.port)
         service.popen.send_signal(signal.SIGTERM)
-        wait_for(lambda: service.ask("GET", "/readyz").status == 503)
+        until(lambda: service.ask("GET", "/readyz").status == 503)
         assert service.stop(signal.SIGINT) == 128 + signal.SIGINT
         assert client.read() is None
 
@@ -234,7 +228,7 @@ def test_tls_and_a_renewed_certificate(certificates, caplog):
         good, good_key = one.read_bytes(), one_key.read_bytes()
         one_key.write_text("broken")
         service.server.reload()
-        wait_for(lambda: "stays in force" in caplog.text)
+        until(lambda: "stays in force" in caplog.text)
         assert asked_over_tls(service.port, one) == 200
         one.write_bytes(two.read_bytes())
         one_key.write_bytes(two_key.read_bytes())

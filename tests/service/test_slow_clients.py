@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+from tests.until import until
+
 from .harness import SECONDS, Served, serving
 
 HEAD = b"POST /v1/align HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -37,15 +39,8 @@ def patient():
 def no_leaks(service, patient):
     yield
     for running in (service, patient):
-        wait_for(lambda running=running: not running.server.connections)
+        until(lambda running=running: not running.server.connections)
         assert running.ask("GET", "/healthz").status == 200
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @contextmanager
@@ -204,7 +199,7 @@ def test_pipelined_requests_are_answered_in_order(patient):
 def test_more_connections_than_allowed_are_closed_at_once(patient):
     held = [socket.create_connection(("127.0.0.1", patient.port), timeout=SECONDS) for _ in range(8)]
     try:
-        wait_for(lambda: patient.server.connections == 8)
+        until(lambda: patient.server.connections == 8)
         with connected(patient) as connection:
             assert everything(connection) == b""
         held[0].sendall(WHOLE)
@@ -231,7 +226,7 @@ def test_a_client_that_reads_nothing_is_given_up(service):
         for _ in range(20):
             connection.sendall(ask * 10)
             time.sleep(0.01)
-        wait_for(lambda: service.server.connections == 0)
+        until(lambda: service.server.connections == 0)
 
 
 def test_a_client_that_asks_on_without_waiting_is_closed(patient):

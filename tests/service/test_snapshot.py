@@ -20,7 +20,7 @@ from contextpilot_rag.service.auth import OpenGate
 from contextpilot_rag.service.core import Service
 from contextpilot_rag.service.settings import ServiceSettings
 from contextpilot_rag.service.snapshot import Changes, Snapshots
-from tests.service.harness import SECONDS
+from tests.until import is_so
 
 
 class Gate(OpenGate):
@@ -338,13 +338,6 @@ async def test_a_shared_corpus_comes_back_unless_somebody_left(tmp_path, members
     assert after.tenant("b").predict(request("yx", WIKI)).predicted_cached_tokens == (200 if there else 0)
 
 
-async def until(condition):
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        await asyncio.sleep(0.01)
-
-
 async def test_it_is_written_at_the_interval_and_only_if_something_changed(tmp_path):
     service, snapshots = make(tmp_path, seconds=0.02)
     file = tmp_path / "snapshot"
@@ -352,12 +345,12 @@ async def test_it_is_written_at_the_interval_and_only_if_something_changed(tmp_p
     await asyncio.sleep(0.1)
     assert not file.exists()
     fill(service)
-    await until(file.exists)
+    await is_so(file.exists)
     first = file.stat().st_ino, file.stat().st_mtime_ns
     await asyncio.sleep(0.1)
     assert (file.stat().st_ino, file.stat().st_mtime_ns) == first
     service.tenant("").align(request("xyz"))
-    await until(lambda: b"xyz"[:1] + b"\xa1y" in file.read_bytes())
+    await is_so(lambda: b"xyz"[:1] + b"\xa1y" in file.read_bytes())
     await snapshots.stop()
     last = file.stat().st_ino
     await restarted(tmp_path)
@@ -373,11 +366,11 @@ async def test_what_was_forgotten_leaves_the_disk_soon(tmp_path):
     file = tmp_path / "snapshot"
     assert b"not-for-long" in file.read_bytes()
     service.tenant("").forget(Namespace("x"))
-    await until(lambda: b"not-for-long" not in file.read_bytes())
+    await is_so(lambda: b"not-for-long" not in file.read_bytes())
     service.tenant("").forget()
     service.tenant("").ledgers.forget()
     snapshots.soon()
-    await until(lambda: b"in-a-talk" not in file.read_bytes())
+    await is_so(lambda: b"in-a-talk" not in file.read_bytes())
     await snapshots.stop()
 
 

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import msgspec
 import zmq
 
 from contextpilot_rag.testing.events import END
+from tests.until import until
 
 SECONDS = 20
-
-
-def until(true):
-    """Waits until something is so."""
-    deadline = time.monotonic() + SECONDS
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 class Follower:

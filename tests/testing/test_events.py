@@ -18,7 +18,8 @@ from contextpilot_rag.errors import EngineUnavailable
 from contextpilot_rag.testing import EventOptions, FakeEngine
 from contextpilot_rag.testing.events import END
 from tests.testing.common import ENGLISH, MESSAGES, chat_body, post, user
-from tests.testing.follower import Follower, apply, until
+from tests.testing.follower import Follower, apply
+from tests.until import until
 
 
 def ports(engine):

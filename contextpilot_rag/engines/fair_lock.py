@@ -1,11 +1,11 @@
-"""Turns: a lock that whoever has just given it back does not get before those who waited for it meanwhile."""
+"""Fair lock: a lock that whoever has just given it back does not get before those who waited for it meanwhile."""
 
 from __future__ import annotations
 
 import threading
 
 
-class Turns:
+class FairLock:
     """A lock in turns, for work that is done in pieces: between two of them everybody else gets in.
 
     A plain lock that is given back and taken again at once is most often taken by the same thread, as the others have
@@ -18,7 +18,7 @@ class Turns:
         self._next = threading.Lock()  # of whoever is next: it is kept until the turn comes
         self._lock = threading.Lock()
 
-    def __enter__(self) -> Turns:
+    def __enter__(self) -> FairLock:
         with self._next:
             self._lock.acquire()
         return self

@@ -10,7 +10,7 @@ _SLICE_SECONDS = 0.001
 _LONG_SECONDS = 0.005  # a slice of so long is followed by a rest as long: others need more than one turn for an answer
 
 
-class Turns:
+class Slices:
     """Lets the event loop go on each time a slice is used up.
 
     Args:

@@ -1,4 +1,4 @@
-"""Turns: how many calls may do something at a time. Who waits for its turn here says nothing about the service."""
+"""Admission: how many calls may do something at a time. Who waits for its turn here says nothing about the service."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONNECTING = 8  # at a time: many that are made together are late together, and 
 PATIENT = 4  # calls that no request waits for; if they hang, nothing else does
 
 
-class Turns:
+class Admission:
     """Of all threads together.
 
     Args:
@@ -45,7 +45,7 @@ class Turns:
             yield
 
 
-class AsyncTurns:
+class AsyncAdmission:
     """Of one event loop. Who waits here sees to the deadline."""
 
     def __init__(self, connections: int) -> None:
@@ -58,7 +58,7 @@ class AsyncTurns:
         return self._patient if ask.patient else self._asking
 
 
-class LoopTurns:
+class LoopAdmissions:
     """Those of all event loops, each its own.
 
     Args:
@@ -67,17 +67,17 @@ class LoopTurns:
 
     def __init__(self, connections: int) -> None:
         self._connections = connections
-        self._of: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncTurns] = weakref.WeakKeyDictionary()
+        self._of: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncAdmission] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def here(self) -> AsyncTurns:
+    def here(self) -> AsyncAdmission:
         """Those of the loop that runs."""
         loop = asyncio.get_running_loop()
         with self._lock:
-            turns = self._of.get(loop)
-            if turns is None:
-                turns = self._of[loop] = AsyncTurns(self._connections)
-            return turns
+            found = self._of.get(loop)
+            if found is None:
+                found = self._of[loop] = AsyncAdmission(self._connections)
+            return found
 
 
 @contextmanager
