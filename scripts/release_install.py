@@ -4,7 +4,8 @@
 
 Two environments for each Python: the core, first without extras and then with them, every dependency as old as its
 metadata allows (the oldest Python) or as new (the newest); and all packages with the oldest or the newest frameworks
-that were tested. In each, from a folder elsewhere, release_smoke.py uses what is installed; mypy checks a user's code.
+that were tested. In each, from a folder elsewhere, release_smoke.py uses what is installed, mypy checks a user's code,
+and release_types.py every public name.
 A Python that this machine does not have is skipped, and said; in CI (CI=true) there must be one at least.
 """
 
@@ -80,7 +81,7 @@ def core(python: str, folder: Path, age: str) -> None:
     limits.write_text(floor(wheel) if age == "oldest" else "", encoding="utf-8")
     _install(environment, wheel, limits)
     _use(environment, folder, "core", "missing")
-    _types(environment, folder, ROOT / "tests" / "test_typing_sample.py")
+    _types(environment, folder, "contextpilot_rag")
     _install(environment, f"{wheel}[{CORE_EXTRAS}]", limits)
     _use(environment, folder, "core", "engine", "retrieval", "service")
 
@@ -98,6 +99,7 @@ def integrations(python: str, folder: Path, age: str) -> None:
     ]
     _install(environment, f"{_wheel('contextpilot_rag')}[testing]", limits, f"{wheels[0]}[agents]", *wheels[1:])
     _use(environment, folder, "core", "engine", "langchain", "llamaindex", "mem0")
+    _types(environment, folder, "langchain_contextpilot", "mem0_contextpilot")
 
 
 def floor(wheel: Path) -> str:
@@ -130,20 +132,14 @@ def _use(environment: Path, folder: Path, *parts: str) -> None:
     subprocess.run([environment, "-I", ROOT / "scripts" / "release_smoke.py", *parts], cwd=elsewhere, check=True)
 
 
-def _types(environment: Path, folder: Path, sample: Path) -> None:
+def _types(environment: Path, folder: Path, *packages: str) -> None:
+    """A user's code under mypy's strictest rules, and every public name's type by pyright."""
     elsewhere = folder / "elsewhere"
-    copy = shutil.copy(sample, elsewhere / "user.py")
-    mypy = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--no-incremental",
-        "--config-file=",
-        "--python-executable",
-        environment,
-    ]
-    subprocess.run([*mypy, copy], cwd=elsewhere, check=True)
+    if "contextpilot_rag" in packages:
+        copy = shutil.copy(ROOT / "tests" / "test_typing_sample.py", elsewhere / "user.py")
+        mypy = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--config-file="]
+        subprocess.run([*mypy, "--python-executable", environment, copy], cwd=elsewhere, check=True)
+    subprocess.run([sys.executable, "-m", "scripts.release_types", environment, *packages], cwd=ROOT, check=True)
 
 
 def _wheel(name: str) -> Path:
