@@ -231,6 +231,10 @@ class AsyncContextPilot:
         else:
             await index.aforget(self._pilot.forget_own(namespace, conversations=conversations))
 
+    async def forget_conversation(self, name: Hashable, *, namespace: Namespace | str | None = None) -> bool:
+        """As `ContextPilot.forget_conversation`."""
+        return self._pilot.forget_conversation(name, namespace=namespace)
+
     async def stats(self) -> IndexStats:
         """As `ContextPilot.stats`; it raises where a service is gone."""
         index = asking.awaited(self._pilot.index)

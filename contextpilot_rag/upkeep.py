@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from .asking import Asker
 from .conversation.store import Conversations
 from .intake import namespace_of
@@ -66,6 +68,29 @@ class Upkeep:
         if conversations:
             self._conversations.forget(space)
         return space
+
+    def forget_conversation(self, name: Hashable, *, namespace: Namespace | str | None = None) -> bool:
+        """Drop one conversation: what was sent in it, texts and all. The next one of this name begins anew.
+
+        Args:
+            name: as ``conversation`` was given it.
+            namespace: whose it is; None: the pilot's.
+
+        Returns:
+            Whether the pilot kept one of that name.
+
+        Raises:
+            InputError: a name that is not hashable, or empty.
+            SettingsError: a namespace that is none.
+
+        >>> from contextpilot_rag import ContextPilot
+        >>> pilot = ContextPilot()
+        >>> _ = pilot.conversation("of Ada").align(["Slices count from zero."], "What is a slice?")
+        >>> pilot.forget_conversation("of Ada"), pilot.forget_conversation("of Ada")
+        (True, False)
+        """
+        space = self._namespace if namespace is None else namespace_of(namespace)
+        return self._conversations.forget_one(space, name)
 
     def stats(self) -> IndexStats:
         """The index's counts. A service's are of all the tenant's processes; one that is gone raises IndexFailed."""

@@ -70,13 +70,7 @@ class Conversations:
         Raises:
             InputError: a name that is not hashable, or empty.
         """
-        try:
-            hash(name)
-        except TypeError:
-            raise InputError(f"a conversation's name must be hashable, not {short(name)}") from None
-        if name == "":  # most likely a session id that is missing: all of those must not meet
-            raise InputError("a conversation's name must not be empty; None makes a new one that is not kept")
-        key = (namespace, type(name), name)
+        key = _key(namespace, name)
         with self._lock:
             self._forget_old(self._clock())
             entry = self._entries.get(key)
@@ -97,12 +91,24 @@ class Conversations:
         self._used(key, made)
         return made
 
-    def forget(self, namespace: Namespace | None = None, name: Hashable = None) -> None:
-        """Forget one conversation of a namespace, or all of them (no name), or all of all namespaces."""
+    def forget(self, namespace: Namespace | None = None) -> None:
+        """Forget all conversations of a namespace, or of all namespaces."""
         with self._lock:
             for key in list(self._entries):
-                if namespace in {None, key[0]} and (name is None or key[1:] == (type(name), name)):
+                if namespace in {None, key[0]}:
                     self._remove(key)
+
+    def forget_one(self, namespace: Namespace, name: Hashable) -> bool:
+        """Forget the conversation of this name; whether there was one.
+
+        Raises:
+            InputError: a name that is not hashable, or empty.
+        """
+        key = _key(namespace, name)
+        with self._lock:
+            known = key in self._entries
+            self._remove(key)
+        return known
 
     def _renew(self) -> None:
         """In a forked child; whoever changed the map may have been in the middle of it."""
@@ -137,3 +143,18 @@ class Conversations:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._characters -= entry.characters
+
+
+def _key(namespace: Namespace, name: Hashable) -> Key:
+    """Where a conversation of this name is kept.
+
+    Raises:
+        InputError: a name that is not hashable, or empty.
+    """
+    try:
+        hash(name)
+    except TypeError:
+        raise InputError(f"a conversation's name must be hashable, not {short(name)}") from None
+    if name == "":  # most likely a session id that is missing: all of those must not meet
+        raise InputError("a conversation's name must not be empty; None makes a new one that is not kept")
+    return (namespace, type(name), name)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpilot_rag import ContextPilot, Namespace
+from contextpilot_rag import AsyncContextPilot, ContextPilot, Namespace
 from contextpilot_rag.conversation import Conversations
 from contextpilot_rag.errors import InputError, SettingsError
 from tests.dedup.material import CODE, TABLE
@@ -83,7 +83,8 @@ def test_forgetting_one_all_of_a_namespace_and_all():
     for space in (ACME, OTHER):
         for name in "ab":
             store.get(space, name, lambda _: Talk(10))
-    store.forget(ACME, "a")
+    assert store.forget_one(ACME, "a")
+    assert not store.forget_one(ACME, "a")
     assert store.get(ACME, "b", lambda kept: kept or Talk()).characters == 10
     store.forget(ACME)
     assert len(store) == 2
@@ -258,3 +259,24 @@ def test_errors_say_what_is_wrong():
     with pytest.raises(SettingsError, match="namespace"):
         pilot.conversation("a", namespace=7)
     assert pilot.conversation("a").messages == []
+
+
+@pytest.mark.parametrize("kind", [ContextPilot, AsyncContextPilot])
+async def test_one_conversation_is_forgotten_by_its_name_and_no_other(kind):
+    pilot = kind(namespace="acme")
+    names = [("acme", "a"), ("acme", 1), ("acme", True), ("other", "a")]
+    talks = [pilot.conversation(name, namespace=space) for space, name in names]
+
+    async def forget(name, **of):
+        done = pilot.forget_conversation(name, **of)
+        return await done if kind is AsyncContextPilot else done
+
+    assert await forget("a")
+    assert await forget(1)
+    assert not await forget("a")
+    assert not await forget("of nobody", namespace="other")
+    assert [
+        pilot.conversation(name, namespace=space) is talk for (space, name), talk in zip(names, talks, strict=True)
+    ] == [False, False, True, True]
+    with pytest.raises(InputError, match="must not be empty"):
+        await forget("")
