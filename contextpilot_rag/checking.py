@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -96,6 +97,28 @@ def check_tls(certificate: object, key: object, option_of: Callable[[str], str])
     if (certificate is None) != (key is None):
         missing = "tls_key" if key is None else "tls_certificate"
         raise SettingsError(f"{option_of(missing)} FILE is missing: TLS takes a certificate and its key")
+
+
+@cache
+def kinds_of(settings: type) -> dict[str, Any]:
+    """Each setting's annotation. Worked out once: resolving them is slow.
+
+    Args:
+        settings: the dataclass.
+    """
+    return get_type_hints(settings, include_extras=True)
+
+
+def repr_of(settings: object, kinds: Iterable[str], shown: Callable[[str, Any], str]) -> str:
+    """All settings, as Python would write them.
+
+    Args:
+        settings: the dataclass.
+        kinds: its fields.
+        shown: what is shown of a value, by its name: of a secret that there is one.
+    """
+    inner = ", ".join(f"{name}={shown(name, getattr(settings, name))}" for name in kinds)
+    return f"{type(settings).__name__}({inner})"
 
 
 def check_all(settings: object, kinds: Mapping[str, Any], secrets: Collection[str] = ()) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, Literal, TypedDict, get_type_hints
+from typing import Annotated, Any, Literal, TypedDict
 
 from msgspec import Meta
 
-from .checking import check_known, checked, parsed, warn_of_unknown
+from .checking import check_known, checked, kinds_of, parsed, repr_of, warn_of_unknown
 from .errors import SettingsError
 from .types import OrderBudget
 
@@ -164,8 +164,7 @@ class Settings:
             object.__setattr__(self, name, checked(name, getattr(self, name), kind, secret=name in SECRETS))
 
     def __repr__(self) -> str:
-        shown = (f"{name}={_shown(name, value)!r}" for name, value in self._items())
-        return f"Settings({', '.join(shown)})"
+        return repr_of(self, _kinds(), _shown)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **given: Any) -> Settings:  # noqa: ANN401
@@ -227,26 +226,17 @@ class Settings:
             return OrderBudget("retrieved")
         return OrderBudget(self.order, self.min_gain, self.protect_top, self.max_displacement)
 
-    def _items(self) -> list[tuple[str, Any]]:
-        return [(field.name, getattr(self, field.name)) for field in fields(self)]
 
-
-def _shown(name: str, value: Any) -> Any:  # noqa: ANN401
+def _shown(name: str, value: Any) -> str:  # noqa: ANN401
     if value and name in SECRETS:
-        return "***"
+        return repr("***")
     if name == "index" and ("@" in value or "?" in value):  # there may be a password in it
-        return f"{value.partition('://')[0]}://***" if "://" in value else "***"
-    return value
-
-
-_KINDS: dict[str, Any] = {}
+        return repr(f"{value.partition('://')[0]}://***" if "://" in value else "***")
+    return repr(value)
 
 
 def _kinds() -> dict[str, Any]:
-    """Each setting's type. Worked out once: resolving annotations is slow."""
-    if not _KINDS:
-        _KINDS.update(get_type_hints(Settings, include_extras=True))
-    return _KINDS
+    return kinds_of(Settings)
 
 
 def of_environment(setting: str, otherwise: Any, environ: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401

@@ -7,11 +7,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from ..checking import check_all, check_known, check_tls, of_variables
+from ..checking import check_all, check_known, check_tls, kinds_of, of_variables, repr_of
 from ..engines.engine import Engine
 from ..errors import SettingsError
 from ..settings import PROXY_PREFIX, Settings, name_of
@@ -135,9 +135,7 @@ class ProxySettings:
         self._check_tenants()
 
     def __repr__(self) -> str:
-        shown = ((one.name, getattr(self, one.name)) for one in fields(self))
-        inner = ", ".join(f"{name}={_shown(name, value)}" for name, value in shown)
-        return f"ProxySettings({inner})"
+        return repr_of(self, kinds(), _shown)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **given: Any) -> ProxySettings:  # noqa: ANN401
@@ -190,14 +188,9 @@ class ProxySettings:
             raise SettingsError(f"--tenant-header: {self.tenant_header!r} is no name of a header")
 
 
-_KINDS: dict[str, Any] = {}
-
-
 def kinds() -> dict[str, Any]:
-    """Each setting's type. Worked out once: resolving annotations is slow."""
-    if not _KINDS:
-        _KINDS.update(get_type_hints(ProxySettings, include_extras=True))
-    return _KINDS
+    """Each setting's type."""
+    return kinds_of(ProxySettings)
 
 
 def _warn_of_pilots(environ: Mapping[str, str]) -> None:

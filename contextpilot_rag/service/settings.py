@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from ..checking import check_all, check_known, check_tls, of_variables
+from ..checking import check_all, check_known, check_tls, kinds_of, of_variables, repr_of
 from ..engines.engine import engines_of
 from ..errors import SettingsError
 from ..replicas.address import parse_address
@@ -145,9 +145,7 @@ class ServiceSettings:
             )
 
     def __repr__(self) -> str:
-        shown = ((field.name, getattr(self, field.name)) for field in fields(self))
-        inner = ", ".join(f"{name}={_shown(name, value)}" for name, value in shown)
-        return f"ServiceSettings({inner})"
+        return repr_of(self, kinds(), _shown)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **given: Any) -> ServiceSettings:  # noqa: ANN401
@@ -165,14 +163,9 @@ class ServiceSettings:
         return cls(**{**values, **given})
 
 
-_KINDS: dict[str, Any] = {}
-
-
 def kinds() -> dict[str, Any]:
-    """Each setting's type. Worked out once: resolving annotations is slow."""
-    if not _KINDS:
-        _KINDS.update(get_type_hints(ServiceSettings, include_extras=True))
-    return _KINDS
+    """Each setting's type."""
+    return kinds_of(ServiceSettings)
 
 
 def option_of(setting: str) -> str:
