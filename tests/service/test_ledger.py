@@ -167,6 +167,7 @@ class Talks(RuleBasedStateMachine):
             saved.load(map(DECODER.decode, self.snapshots[-1]), self.service)
 
 
+@pytest.mark.no_cover
 def test_hints_point_at_what_the_client_has_and_labels_never_meet():
     Talks.hints = 0
     machine = Talks.TestCase

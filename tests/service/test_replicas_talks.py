@@ -141,6 +141,7 @@ class Moves(RuleBasedStateMachine):
         self.nodes[node].tenant().forget_talks(None if everywhere else Namespace(model="m"), name)
 
 
+@pytest.mark.no_cover
 def test_whichever_replica_answers_hints_point_at_what_the_client_has_and_labels_never_meet():
     Moves.hints = 0
     machine = Moves.TestCase
