@@ -2,37 +2,41 @@
 
     python -m scripts.release_types ENVIRONMENT/bin/python PACKAGE...
 
-Pyright takes all that has no underscore for public. Here it is what CONTRIBUTING names: what `PUBLIC` modules export,
-with all attributes and methods. Of the rest the share is only told. The package for LlamaIndex is not asked about: what
-its classes inherit from LlamaIndex has types that pyright does not know.
+Pyright takes all that has no underscore for public. Here it is what the API reference shows (docs/reference), with all
+attributes and methods. Of the rest the share is only told. The package for LlamaIndex is not asked about: what its
+classes inherit from LlamaIndex has types that pyright does not know.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-PUBLIC = {
-    "contextpilot_rag": ("", ".adapter", ".errors", ".replay", ".retrieval", ".testing"),
-    "langchain_contextpilot": ("",),
-    "mem0_contextpilot": ("",),
-}
-_EXPORTED = """
-import importlib, json, sys
-found = set()
+ROOT = Path(__file__).resolve().parent.parent
+_WITH_RAY = "contextpilot_rag.batches."
+"""Names with Ray's types in them: known where Ray is installed."""
+_DEFINED = """
+import importlib, json, sys, types
+found = []
 for name in sys.argv[1:]:
-    module = importlib.import_module(name)
-    own = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == name and key[0] != "_"]
-    for key in getattr(module, "__all__", own):
-        value = getattr(module, key)
-        home = getattr(value, "__module__", None)
-        found.add(f"{home}.{key}" if isinstance(home, str) and home.startswith(sys.argv[1]) else f"{name}.{key}")
-print(json.dumps(sorted(found)))
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            value = importlib.import_module(".".join(parts[:length]))
+            break
+        except ModuleNotFoundError:
+            pass
+    for part in parts[length:]:
+        value = getattr(value, part)
+    home = getattr(value, "__module__", None)
+    found.append(f"{home}.{value.__qualname__}" if hasattr(value, "__qualname__") and home else name)
+print(json.dumps(found))
 """
 
 
@@ -40,9 +44,12 @@ def main(python: str, packages: list[str]) -> None:
     """Check each package; ends with 1 and what is not known."""
     missing = []
     for package in packages:
-        exported = _exported(python, [package + module for module in PUBLIC[package]])
+        names = documented(package)
+        if not _has_ray(python):
+            names = [name for name in names if not name.startswith(_WITH_RAY)]
+        defined = _defined(python, names)
         symbols = [symbol for symbol in _symbols(python, package) if symbol["isExported"]]
-        public = [symbol for symbol in symbols if _within(symbol["name"], exported)]
+        public = [symbol for symbol in symbols if _within(symbol["name"], defined)]
         known = [symbol for symbol in public if symbol["isTypeKnown"]]
         missing += [f"{symbol['name']}: {_why(symbol)}" for symbol in public if not symbol["isTypeKnown"]]
         shares = f"{len(known)} of {len(public)} public symbols have known types"
@@ -53,11 +60,23 @@ def main(python: str, packages: list[str]) -> None:
         sys.exit("\n".join(missing))
 
 
-def _exported(python: str, modules: list[str]) -> list[str]:
-    """The full names of what modules export, where it is defined."""
-    asked = subprocess.run([python, "-I", "-c", _EXPORTED, *modules], capture_output=True, text=True, check=True)
-    names: list[str] = json.loads(asked.stdout)
-    return names
+def documented(package: str) -> list[str]:
+    """The names of a package that the API reference shows."""
+    pages = sorted((ROOT / "docs" / "reference").rglob("*.md"))
+    texts = [page.read_text(encoding="utf-8") for page in pages]
+    return [name for text in texts for name in re.findall(rf"^::: ({re.escape(package)}\b\S*)", text, re.MULTILINE)]
+
+
+def _defined(python: str, names: list[str]) -> list[str]:
+    """The same names where they are defined."""
+    asked = subprocess.run([python, "-I", "-c", _DEFINED, *names], capture_output=True, text=True, check=True)
+    found: list[str] = json.loads(asked.stdout)
+    return found
+
+
+def _has_ray(python: str) -> bool:
+    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('ray') is None)"
+    return subprocess.run([python, "-I", "-c", code], check=False).returncode == 0
 
 
 def _symbols(python: str, package: str) -> list[dict[str, Any]]:
@@ -71,8 +90,8 @@ def _symbols(python: str, package: str) -> list[dict[str, Any]]:
     return symbols
 
 
-def _within(name: str, exported: list[str]) -> bool:
-    return any(name == whole or name.startswith(f"{whole}.") for whole in exported)
+def _within(name: str, public: list[str]) -> bool:
+    return any(name == whole or name.startswith(f"{whole}.") for whole in public)
 
 
 def _why(symbol: dict[str, Any]) -> str:

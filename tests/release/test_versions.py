@@ -11,8 +11,9 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+import contextpilot_rag
 from contextpilot_rag import __version__
-from scripts import release_audit, release_install, release_notes
+from scripts import release_audit, release_install, release_notes, release_types
 from scripts.release_contents import settings_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -111,6 +112,12 @@ def test_workflows_only_call_actions_with_a_version_and_targets_that_exist(name)
             )
             assert set(re.findall(r"^make (.+)$", step.get("run", ""), re.MULTILINE)) <= targets
             assert "${{" not in step.get("run", ""), "what a stranger names goes through env"
+
+
+def test_the_types_that_are_checked_are_those_of_what_the_reference_shows():
+    names = release_types.documented("contextpilot_rag")
+    assert {f"contextpilot_rag.{name}" for name in contextpilot_rag.__all__} <= {*names, "contextpilot_rag.errors"}
+    assert release_types.documented("mem0_contextpilot")
 
 
 def test_workflows_name_no_address():
