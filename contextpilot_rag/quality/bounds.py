@@ -13,7 +13,7 @@ _MOST = 0.5  # of a weight, as the paper suggests
 
 
 class Bounds:
-    """The mean of numbers from 0 to 1, and bounds of it. Not thread-safe; takes the same memory for any number of them.
+    """Bounds of the mean of numbers from 0 to 1. Not thread-safe; takes the same memory for any number of them.
 
     With a chance of at least ``1 - error``, the mean is below no lower bound that is ever given; likewise for upper
     ones. Where the mean changes from number to number, that goes for the average of all of them so far, as weighted.
@@ -26,8 +26,8 @@ class Bounds:
     (0.0, 1.0)
     >>> for number in [0.0, 1.0] * 500:
     ...     bounds.add(number)
-    >>> bounds.mean, round(bounds.lower, 2), round(bounds.upper, 2)
-    (0.5, 0.44, 0.56)
+    >>> round(bounds.lower, 2), round(bounds.upper, 2)
+    (0.44, 0.56)
     """
 
     __slots__ = ("_error", "_penalty", "_squares", "_sum", "_weighted", "_weights", "count")
@@ -49,11 +49,6 @@ class Bounds:
         self.count += 1
         self._sum += number
         self._squares += (number - (0.5 + self._sum) / (self.count + 1)) ** 2
-
-    @property
-    def mean(self) -> float | None:
-        """Of all numbers; None: there are none."""
-        return self._sum / self.count if self.count else None
 
     @property
     def lower(self) -> float:

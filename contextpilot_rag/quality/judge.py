@@ -4,9 +4,13 @@ Only requests that alignment would reorder say anything of it. Of these a share 
 of the request, so that nothing but chance tells them from the others: the control.
 
 What is decided holds with ratings that come one at a time, are looked at after each, and go on for ever. Ratings are
-gathered in epochs. Each has bounds of its own (`bounds`), and so much of the chance of an error that all epochs
+gathered in epochs. Each has bounds of its own (`effect`), and so much of the chance of an error that all epochs
 together, however many, have `ERROR`. An epoch ends when it has decided something, or is full; then the old ratings are
 gone, so that a new model is judged by its own answers.
+
+While alignment is off, as many requests are aligned, for trial, as are the control. From then on the namespace is
+judged by these two alone, also when alignment is back: then a rating that comes late, of a request that was sent before
+alignment was turned off or on, is like any other.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from typing import Literal
 
 from ..forking import after_fork, was_held
 from ..types import Arm, Namespace
-from .bounds import Bounds
+from .effect import Effect
 
 ERROR = 0.05  # the chance that alignment is ever turned off where answers are no worse than allowed
 EPOCH = 20_000  # ratings
@@ -34,19 +38,15 @@ class Rated:
     Args:
         count: ratings.
         mean: of them; None: there are none.
-        lower: what the true mean is not below.
-        upper: what the true mean is not above.
     """
 
     count: int = 0
     mean: float | None = None
-    lower: float = 0.0
-    upper: float = 1.0
 
-    @classmethod
-    def of(cls, bounds: Bounds) -> Rated:
-        """What bounds say at present."""
-        return cls(bounds.count, bounds.mean, bounds.lower, bounds.upper)
+    def plus(self, score: float) -> Rated:
+        """With one rating more."""
+        count = self.count + 1
+        return Rated(count, score if self.mean is None else self.mean + (score - self.mean) / count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,8 @@ class Quality:
         off: alignment is turned off.
         aligned: of requests that were reordered.
         control: of requests that would have been, and were sent as retrieved.
+        lower: what alignment does to the mean rating is not below this; sure enough, at every look.
+        upper: nor above this.
         epoch: which it is, from 1.
         turned_off: how often alignment was.
     """
@@ -64,19 +66,23 @@ class Quality:
     off: bool = False
     aligned: Rated = Rated()
     control: Rated = Rated()
+    lower: float = -1.0
+    upper: float = 1.0
     epoch: int = 1
     turned_off: int = 0
 
 
 @dataclass(slots=True)
 class _Space:
-    """What is known of a namespace."""
+    """What is known of a namespace; the effect, the arms' ratings and the requests seen are of the present epoch."""
 
+    share: float
     off: bool = False
     epoch: int = 0
     turned_off: int = 0
-    arms: dict[Arm, Bounds] = field(default_factory=dict)
-    seen: bytearray = field(default_factory=bytearray)
+    effect: Effect = field(init=False)
+    arms: dict[Arm, Rated] = field(init=False)
+    seen: bytearray = field(init=False)
 
     def __post_init__(self) -> None:
         self.begin()
@@ -84,9 +90,13 @@ class _Space:
     def begin(self) -> None:
         """The next epoch. The k-th has 1 / (k (k + 1)) of the chance of an error: all of them together have it once."""
         self.epoch += 1
-        error = ERROR / (self.epoch * (self.epoch + 1)) / 2  # for each of two bounds
-        self.arms = {"aligned": Bounds(error), "control": Bounds(error)}
+        self.effect = Effect(ERROR / (self.epoch * (self.epoch + 1)), 0.5 if self.turned_off else self.share)
+        self.arms = {"aligned": Rated(), "control": Rated()}
         self.seen = bytearray(1 << _BITS >> 3)
+
+    def is_compared(self, name: int) -> bool:
+        """Whether a request is one of those that the namespace is judged by."""
+        return not self.turned_off or _share(name) < 2 * self.share
 
     def is_new(self, name: int) -> bool:
         """Whether a request was not rated yet in this epoch. Now and then a new one is taken for an old one."""
@@ -131,7 +141,7 @@ class Judge:
         Returns:
             "aligned", "control": as retrieved, to be compared with; "off": as retrieved, since alignment is turned off.
         """
-        share = (name & 0xFFFF_FFFF_FFFF_FFFF) / 2**64
+        share = _share(name)
         if share < self._control:
             return "control"
         with self._lock:
@@ -162,23 +172,21 @@ class Judge:
         with self._lock:
             space = self._spaces.get(namespace)
             if space is None:
-                space = self._spaces[namespace] = _Space()
+                space = self._spaces[namespace] = _Space(self._control)
                 if len(self._spaces) > self._most:
                     self._spaces.popitem(last=False)
             self._spaces.move_to_end(namespace)
-            if not space.is_new(name):
+            if not (space.is_compared(name) and space.is_new(name)):
                 return None
-            space.arms[arm].add(score)
-            aligned, control = space.arms["aligned"], space.arms["control"]
-            worse = aligned.upper < control.lower - self._drop
-            good = aligned.lower > control.upper - self._drop
-            if good if space.off else worse:
+            space.arms[arm] = space.arms[arm].plus(score)
+            space.effect.add(arm, score)
+            if space.effect.lower > -self._drop if space.off else space.effect.upper < -self._drop:
                 space.off = not space.off
                 space.turned_off += space.off
                 decided = _quality(space)
                 space.begin()
                 return decided
-            if aligned.count + control.count >= EPOCH:
+            if sum(rated.count for rated in space.arms.values()) >= EPOCH:
                 space.begin()
             return None
 
@@ -211,5 +219,17 @@ class Judge:
 
 
 def _quality(space: _Space) -> Quality:
-    aligned, control = space.arms["aligned"], space.arms["control"]
-    return Quality(space.off, Rated.of(aligned), Rated.of(control), space.epoch, space.turned_off)
+    return Quality(
+        space.off,
+        space.arms["aligned"],
+        space.arms["control"],
+        space.effect.lower,
+        space.effect.upper,
+        space.epoch,
+        space.turned_off,
+    )
+
+
+def _share(name: int) -> float:
+    """Where a request stands among all, from 0 to 1."""
+    return (name & 0xFFFF_FFFF_FFFF_FFFF) / 2**64

@@ -66,7 +66,7 @@ def test_what_decided_is_told_and_the_next_epoch_begins_anew():
             break
     assert decided is not None
     assert decided.off
-    assert decided.aligned.upper < decided.control.lower
+    assert decided.lower < -0.8 < decided.upper < 0
     assert (decided.aligned.mean, decided.control.mean) == (pytest.approx(0.1), pytest.approx(0.9))
     assert judge.quality(ACME) == Quality(off=True, epoch=2, turned_off=1)
 
@@ -189,3 +189,25 @@ def test_a_forked_child_goes_on_where_the_lock_was_held():
         judge._renew()  # as `forking` does in a child
     assert judge.is_off(ACME)
     assert judge.quality(ACME).control.count == 0
+
+
+@pytest.mark.parametrize("early", [0.0, 0.02, 0.95])
+def test_where_ratings_drift_alignment_stays_on_if_answers_are_equal(early):
+    # Half of the time nothing is right, say, and then all is: in every arm alike.
+    for seed in range(4):
+        judge, chance = Judge(0.0, 0.1, 10), random.Random(seed)
+        for number in range(6_000):
+            name, mean = chance.getrandbits(64), early if number < 4_000 else 0.97 - early
+            judge.rate(ACME, judge.role(ACME, name), name, float(chance.random() < mean))
+        assert judge.quality(ACME).turned_off == 0
+
+
+def test_ratings_that_come_after_alignment_was_turned_off_are_compared_with_their_like():
+    judge, chance = Judge(0.0, 0.2, 10), random.Random(9)
+    late = [(name, judge.role(ACME, name)) for name in (chance.getrandbits(64) for _ in range(3_000))]
+    assert rated(judge, 0.2, 0.8, 2_000, seed=1) is not None
+    for name, role in late:
+        judge.rate(ACME, role, name, 1.0)
+    quality = judge.quality(ACME)
+    assert quality.off
+    assert quality.aligned.count == pytest.approx(quality.control.count, rel=0.2)
