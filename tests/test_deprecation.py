@@ -108,7 +108,7 @@ def test_a_module_knows_its_former_names():
 
 def marks(source: str) -> Iterator[tuple[str, str, str]]:
     """(the mark, since, removed_in) of each use in a source."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(ast.parse(source)) if any(mark in source for mark in MARKS) else ():
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in MARKS:
             given = {
                 keyword.arg: ast.literal_eval(keyword.value)

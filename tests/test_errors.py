@@ -20,7 +20,8 @@ def promised() -> list[str]:
     """What `MissingPackage.of` tells users to install, wherever this package says so."""
     installs = []
     for module in SOURCES.rglob("*.py"):
-        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        source = module.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(source)) if "MissingPackage.of(" in source else ():
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "MissingPackage.of":
                 install = node.args[2]
                 assert isinstance(install, ast.Constant), module
