@@ -99,7 +99,8 @@ def integrations(python: str, folder: Path, age: str) -> None:
     ]
     _install(environment, f"{_wheel('contextpilot_rag')}[testing]", limits, f"{wheels[0]}[agents]", *wheels[1:])
     _use(environment, folder, "core", "engine", "langchain", "llamaindex", "mem0")
-    _types(environment, folder, "langchain_contextpilot", "mem0_contextpilot")
+    if age == "newest":  # the oldest frameworks leave types of their own out, and ours are made of them
+        _types(environment, folder, "langchain_contextpilot", "mem0_contextpilot")
 
 
 def floor(wheel: Path) -> str:
