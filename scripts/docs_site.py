@@ -2,7 +2,7 @@
 
 A link is written for whoever reads the repository: relative to its file, also out of ``docs/``. Here it becomes one
 between pages. A file that is no page (a dashboard, an example) comes onto the site as it is. Notebooks become pages of
-their text and code; they are stored without outputs.
+their text, their code, and the outputs that are stored in them.
 """
 
 from __future__ import annotations
@@ -120,7 +120,18 @@ def notebook_text(notebook: str) -> str:
     for cell in json.loads(notebook)["cells"]:
         source = "".join(cell["source"]).strip("\n")
         parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
-    return "\n\n".join(parts)
+        parts += map(_output_text, cell.get("outputs", ()))
+    return "\n\n".join(filter(None, parts))
+
+
+def _output_text(output: dict[str, Any]) -> str:
+    """What a cell printed or plotted; a picture is part of its page."""
+    data = output.get("data", {})
+    if "image/png" in data:
+        picture = "".join(data["image/png"]).replace("\n", "")
+        return f'<img alt="what this cell plots" src="data:image/png;base64,{picture}">'
+    printed = "".join(output.get("text", data.get("text/plain", ""))).strip("\n")
+    return f"```text\n{printed}\n```" if printed else ""
 
 
 def files_linked(path: str, text: str) -> list[str]:

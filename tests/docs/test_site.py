@@ -94,3 +94,11 @@ def test_a_page_that_loads_something_from_elsewhere_is_seen():
     assert docs_site.loads_from_elsewhere('<script src="https://cdn.example/x.js"></script>')
     assert docs_site.loads_from_elsewhere("<link rel=stylesheet href=//fonts.example/x.css>")
     assert not docs_site.loads_from_elsewhere('<a href="https://example.org">there</a><img src="images/a.png">')
+
+
+def test_notebooks_are_shown_with_what_they_printed_and_plotted():
+    for page in [page for page in PAGES if page.endswith(".ipynb")]:
+        text = docs_site.page_text(page)
+        assert "```text\n" in text, page
+        assert 'src="data:image/png;base64,' in text, page
+        assert text.count("```") % 2 == 0
