@@ -271,6 +271,8 @@ def test_closing_tells_what_waits_and_a_pilot_that_is_used_again_joins_again(pil
     assert all(connection.closed for connection in pilots.opened[:1])
     assert first.replica.status.why == "closed"
     until(lambda: second.predict(second.prepare(TEXTS[:3])))
+    first.align(TEXTS[3:6])
+    in_step(first, second)  # what it told and had not heard back when it was closed, it hears now
     assert first.align(TEXTS[2::-1]).order == (2, 1, 0)
     in_step(first, second)
     assert len(pilots.opened) == 3
