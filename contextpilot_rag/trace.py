@@ -66,7 +66,7 @@ def read_trace(path: Path, tokens: Mapping[str, int] | None = None) -> list[Trac
             continue
         try:
             line = msgspec.json.decode(text, type=_Line)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise TraceError(f"{path}, line {number}: {error}") from None
         qid = str(line.qid)
         if qid in seen:
@@ -86,7 +86,7 @@ def read_tokens(path: Path) -> dict[str, int]:
     """
     try:
         lengths = msgspec.json.decode(text_of(path), type=dict[str, int])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise TraceError(f"{path}: {error}; expected an object of block lengths") from None
     for block, length in lengths.items():
         if length < 1:
@@ -124,6 +124,6 @@ def text_of(path: Path) -> str:
     """
     try:
         data = path.read_bytes()
-        return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
+        return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise TraceError(f"cannot read {path}: {error}") from error

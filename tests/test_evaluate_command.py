@@ -98,7 +98,7 @@ def test_json_has_all_of_it(files, fake, capsys):
     assert {"as retrieved", "balanced", "shuffled"} < set(arms)
     balanced = arms["balanced"]
     assert balanced["predicted"] > arms["as retrieved"]["predicted"]
-    assert balanced["settings"] == "ContextPilot(order_hint=False)"
+    assert balanced["settings"] == "ContextPilot()"
     assert balanced["judged"]["f1"] == {"said": "open", "more": 290}
     assert balanced["lengths"]["largest"] <= 8
     assert found["use"]["arm"] == "as retrieved"
@@ -106,7 +106,7 @@ def test_json_has_all_of_it(files, fake, capsys):
 
 def test_a_margin_that_few_questions_can_tell(files, fake, capsys):
     """Thirty questions are needed all the same, and there are ten."""
-    _, out, _ = evaluate(capsys, *ARMS, "--margin", "0.5", fake=fake)
+    _, out, _ = evaluate(capsys, *ARMS, "--margin", "0.25", fake=fake)
     assert "about 20 more" in out
 
 
@@ -287,3 +287,23 @@ def test_a_measure_that_nothing_will_be_marked_by(files, fake, capsys):
     status, _, err = evaluate(capsys, *ARMS, "--measure", "probability", fake=fake)
     assert (status, prompts(fake)) == (1, [])
     assert "--measure probability: there will be no marks by it, only by f1, contained, accuracy" in err
+
+
+@pytest.mark.parametrize(
+    "out", ["questions.jsonl", "blocks.jsonl", "./traffic.jsonl", "kept.jsonl", "kept.jsonl.judge"]
+)
+def test_no_file_that_is_needed_is_written_over(files, fake, capsys, out):
+    before = Path("questions.jsonl").read_text()
+    status, _, err = evaluate(capsys, *ARMS, "--results", "kept.jsonl", "--out", out, fake=fake)
+    assert (status, prompts(fake), Path("questions.jsonl").read_text()) == (1, [], before)
+    assert "would overwrite a file that is needed" in err
+    status, _, err = evaluate(capsys, *ARMS, "--results", "questions.jsonl", fake=fake)
+    assert (status, Path("questions.jsonl").read_text()) == (1, before)
+    assert "not written by an evaluation" in err
+
+
+def test_where_reordering_is_switched_off_nothing_is_compared(files, capsys, monkeypatch):
+    monkeypatch.setenv("CONTEXTPILOT_ENABLED", "no")
+    status, _, err = evaluate(capsys, "--dry-run")
+    assert status == 1
+    assert "CONTEXTPILOT_ENABLED switches reordering off" in err

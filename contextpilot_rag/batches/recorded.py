@@ -38,6 +38,6 @@ def trace_rows(path: Path) -> Iterator[dict[str, Any]]:
 def _row(text: bytes, where: str) -> dict[str, Any]:
     try:
         line = msgspec.json.decode(text, type=_Line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TraceError(f"{where}: {error}") from None
     return {"qid": str(line.qid), "context_ids": list(map(str, line.context_ids))}

@@ -17,24 +17,24 @@ BASE = "as retrieved"
 
 _SINGLE = (
     Arm(BASE, "retrieved", about="the retriever's order"),
-    Arm("balanced", "balanced", about="heaviest cached prefix, the rest as retrieved; no hint"),
-    Arm("balanced, hint: order", "balanced", "order", about="all labels, best first"),
-    Arm("balanced, hint: best", "balanced", "best", about="the best block's label"),
-    Arm("balanced, hint: title", "balanced", "title", about="label, and how the best block begins"),
-    Arm("balanced, hint: sentence", "balanced", "sentence", about="label, and the best block's nearest sentence"),
-    Arm("balanced, echo 1", "balanced", "order", echo=1, about="the best block once more at the end"),
-    Arm("balanced, echo 2", "balanced", "order", echo=2, about="the two best blocks once more"),
-    Arm("balanced, min_gain 0", "gain-0", "order", about="every gain is taken"),
-    Arm("balanced, min_gain 25 %", "gain-25", "order", about="only large gains"),
-    Arm("balanced, min_gain 25 %, no hint", "gain-25", about="the same, and nothing is said of it"),
-    Arm("balanced, min_gain 40 %", "gain-40", "order", about="only very large gains"),
-    Arm("balanced, protect_top 1", "protect-1", "order", about="the best block stays first"),
-    Arm("balanced, protect_top 3", "protect-3", "order", about="the three best stay"),
-    Arm("balanced, displacement 2", "near-2", "order", about="no block moves more than two places"),
-    Arm("balanced, gap", "gap", "order", about="left alone where the best score is a fifth above the next"),
-    Arm("balanced, best last", "best-last", "order", about="the best block is not aligned, and stands last"),
-    Arm("throughput", "throughput", about="heaviest prefix, the rest by what is shared; no hint"),
-    Arm("throughput, hint: order", "throughput", "order", about="the same with all labels"),
+    Arm("balanced", "balanced", "order", about="the default: gains of a quarter; all labels, best first"),
+    Arm("balanced, no hint", "balanced", about="the same, and nothing is said of it"),
+    Arm("min_gain 0", "gain-0", "order", about="every gain is taken"),
+    Arm("min_gain 10 %", "gain-10", "order", about="smaller gains are taken, too"),
+    Arm("min_gain 10 %, no hint", "gain-10", about="the same, and nothing is said of it"),
+    Arm("min_gain 10 %, hint: best", "gain-10", "best", about="the best block's label"),
+    Arm("min_gain 10 %, hint: title", "gain-10", "title", about="label, and how the best block begins"),
+    Arm("min_gain 10 %, hint: sentence", "gain-10", "sentence", about="label, and the best block's nearest sentence"),
+    Arm("min_gain 10 %, echo 1", "gain-10", "order", echo=1, about="the best block once more at the end"),
+    Arm("min_gain 10 %, echo 2", "gain-10", "order", echo=2, about="the two best blocks once more"),
+    Arm("min_gain 10 %, protect_top 1", "protect-1", "order", about="the best block stays first"),
+    Arm("min_gain 10 %, protect_top 3", "protect-3", "order", about="the three best stay"),
+    Arm("min_gain 10 %, displacement 2", "near-2", "order", about="no block moves more than two places"),
+    Arm("min_gain 10 %, gap", "gap", "order", about="left alone where the best score is a fifth above the next"),
+    Arm("min_gain 10 %, best last", "best-last", "order", about="the best block is not aligned, and stands last"),
+    Arm("min_gain 40 %", "gain-40", "order", about="only very large gains"),
+    Arm("throughput", "throughput", "order", about="heaviest prefix, the rest by what is shared; all labels"),
+    Arm("throughput, no hint", "throughput", about="the same, and nothing is said of it"),
     Arm("throughput, hint: sentence", "throughput", "sentence", about="the same, with the best block's sentence"),
     Arm("sorted by id", "sorted", about="control"),
     Arm("shuffled", "shuffled", about="control"),
@@ -60,10 +60,10 @@ TALKS: Mapping[str, Arm] = {arm.name: arm for arm in _TALKS}
 USUAL: tuple[str, ...] = (
     BASE,
     "balanced",
-    "balanced, hint: order",
-    "balanced, min_gain 25 %",
-    "balanced, protect_top 1",
-    "throughput, hint: order",
+    "balanced, no hint",
+    "min_gain 10 %",
+    "min_gain 40 %",
+    "throughput",
     "shuffled",
     "blocks replaced",
     "aligned",
@@ -75,8 +75,8 @@ USUAL: tuple[str, ...] = (
 def settings_of(arm: Arm) -> Settings | None:
     """The settings that a pilot makes an arm's prompts with; None: it has none for that.
 
-    >>> settings_of(SINGLE["balanced, min_gain 25 %"]).min_gain
-    0.25
+    >>> settings_of(SINGLE["min_gain 40 %"]).min_gain
+    0.4
     >>> settings_of(SINGLE["shuffled"]) is None
     True
     """

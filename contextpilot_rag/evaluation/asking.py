@@ -10,14 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ..engines.http import EngineHttp
 from ..errors import EngineRefused
+from ..types import short
 from .words import Outcome
 
 Scoring = Literal["forced", "prompt", "none"]
 MOST_SCORED = 24  # tokens of the right answer
+_NOTHING: Mapping[str, Any] = {}
+_LEAST, _ROUNDING = -9999.0, 1e-3
+Kind = TypeVar("Kind")
 _Messages = Sequence[Mapping[str, Any]]
 
 
@@ -69,11 +73,12 @@ class Asker:
         body = {"model": self.terms.model, "messages": messages, "max_tokens": self.terms.max_tokens, "temperature": 0}
         found = self._http.post("/v1/chat/completions", {**body, **more})
         try:
-            text = found["choices"][0]["message"]["content"] or ""
+            text = _one(found["choices"][0]["message"]["content"] or "", str)
             usage = found["usage"]
-            tokens, cached = usage["prompt_tokens"], (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+            cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+            tokens, cached = _one(usage["prompt_tokens"], int), None if cached is None else _one(cached, int)
             scores = self._scores(messages, gold, tokens, more) if gold else []
-        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise EngineRefused(f"the engine's answer is none that this understands: {error!r}") from error
         return Outcome(key, text, tokens, cached, sum(scores) if scores else None, len(scores))
 
@@ -89,7 +94,8 @@ class Asker:
         """From the engine's log-probabilities of a prompt that ends with the right answer."""
         body = {"model": self.terms.model, "messages": _answered(messages, gold), "max_tokens": 1, "temperature": 0}
         found = self._http.post("/v1/chat/completions", {**body, **_OPEN_ENDED, "prompt_logprobs": 0, **more})
-        return [float(next(iter(entry.values()))["logprob"]) for entry in found["prompt_logprobs"][tokens:]]
+        answered = found["prompt_logprobs"][tokens:]
+        return [_logprob(next(iter(entry.values()), _NOTHING)["logprob"]) for entry in answered]
 
     def _forced(self, messages: _Messages, gold: str, tokens: int, more: Mapping[str, Any]) -> list[float]:
         """Token by token; what stands before is cached."""
@@ -99,7 +105,7 @@ class Asker:
         for end in range(tokens, min(len(ids), tokens + self.terms.most_scored)):
             body = {"model": self.terms.model, "prompt": ids[:end], "max_tokens": 1, "temperature": 0, "logprobs": 0}
             found = self._http.post("/v1/completions", {**body, "allowed_token_ids": [ids[end]], **more})
-            scores.append(float(found["choices"][0]["logprobs"]["token_logprobs"][0]))
+            scores.append(_logprob(found["choices"][0]["logprobs"]["token_logprobs"][0]))
         return scores
 
 
@@ -108,6 +114,20 @@ _OPEN_ENDED = {"add_generation_prompt": False, "continue_final_message": True}
 
 def _answered(messages: _Messages, gold: str) -> list[Mapping[str, Any]]:
     return [*messages, {"role": "assistant", "content": gold}]
+
+
+def _one(value: object, kind: type[Kind]) -> Kind:
+    if not isinstance(value, kind):
+        raise TypeError(f"{short(value)} is no {kind.__name__}")
+    return value
+
+
+def _logprob(value: Any) -> float:  # noqa: ANN401  what the engine says
+    """A token's log-probability, which may be a little above 0 by rounding; of what cannot be, as vLLM writes it."""
+    found = float(value)
+    if not found <= _ROUNDING:
+        raise ValueError(f"{found} is no logarithm of a probability")
+    return min(0.0, max(_LEAST, found))
 
 
 _TRIED = [{"role": "user", "content": "What is two and two?"}]

@@ -96,17 +96,17 @@ def _shuffled(question: Question) -> Sequence[int]:
     return order
 
 
-_BALANCED: Mapping[str, Any] = {"order": "balanced", "min_gain": 0.1}
+_TENTH: Mapping[str, Any] = {"order": "balanced", "min_gain": 0.1}
 
 OFFERED: Mapping[str, Mapping[str, Any]] = {
     "retrieved": {"order": "retrieved"},
-    "balanced": _BALANCED,
-    "gain-0": {**_BALANCED, "min_gain": 0.0},
-    "gain-25": {**_BALANCED, "min_gain": 0.25},
-    "gain-40": {**_BALANCED, "min_gain": 0.4},
-    "protect-1": {**_BALANCED, "protect_top": 1},
-    "protect-3": {**_BALANCED, "protect_top": 3},
-    "near-2": {**_BALANCED, "max_displacement": 2},
+    "balanced": {"order": "balanced", "min_gain": 0.25},
+    "gain-0": {**_TENTH, "min_gain": 0.0},
+    "gain-10": _TENTH,
+    "gain-40": {**_TENTH, "min_gain": 0.4},
+    "protect-1": {**_TENTH, "protect_top": 1},
+    "protect-3": {**_TENTH, "protect_top": 3},
+    "near-2": {**_TENTH, "max_displacement": 2},
     "throughput": {"order": "throughput"},
 }
 """The layouts that a pilot has, by the settings that make it."""
@@ -122,8 +122,8 @@ LAYOUTS: Mapping[str, Callable[[object], Layout]] = {
     "sorted": lambda _: Fixed(_by_id),
     "shuffled": lambda _: Fixed(_shuffled),
     "reversed": lambda _: Fixed(lambda question: _retrieved(question)[::-1]),
-    "best-last": lambda count: Aligned(tokenizer=count, apart=1, **_BALANCED),
-    "gap": lambda count: Aligned(tokenizer=count, leave=far_ahead, **_BALANCED),
+    "best-last": lambda count: Aligned(tokenizer=count, apart=1, **_TENTH),
+    "gap": lambda count: Aligned(tokenizer=count, leave=far_ahead, **_TENTH),
 }
 """All layouts by name; each is made with what counts tokens (None: estimates)."""
 

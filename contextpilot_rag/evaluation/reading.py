@@ -108,7 +108,7 @@ def _rows(path: Path, *, asked: bool) -> Iterator[_Row]:
     for where, text in _lines(path):
         try:
             yield _Row(msgspec.json.decode(text, type=_Line), where, asked)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise TraceError(f"{where}: {error}") from None
 
 
@@ -117,7 +117,7 @@ def _texts(path: Path) -> Texts:
     for where, text in _lines(path):
         try:
             block = msgspec.json.decode(text, type=_Text)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise TraceError(f"{where}: {error}") from None
         if found.setdefault(str(block.id), block.text) != block.text:
             raise TraceError(f"{where}: block {str(block.id)!r} came before with another text")

@@ -23,7 +23,7 @@ def as_text(found: Verdict) -> str:
             head = ("gold block stands", "prompts", measure, f"against {found.base}")
             rows = [(one.place, f"{one.prompts:,}", f"{one.mean:.3f}", _shown(one.against)) for one in places]
             lines += ["", *_table([head, *rows])]
-    lines += ["", *_lengths(found), "", _use(found)]
+    lines += ["", *_lengths(found), *_blind(found), "", _use(found)]
     return "\n".join(lines)
 
 
@@ -36,6 +36,7 @@ def as_plain(found: Verdict) -> dict[str, Any]:
         "arms": [_plain(one) for one in found.arms],
         "places": {measure: [asdict(one) for one in places] for measure, places in found.places.items()},
         "uneven": [one.arm.name for one in found.uneven],
+        "blind": list(found.blind),
         "use": {"arm": found.use.arm.name, "settings": found.use.settings},
     }
 
@@ -100,6 +101,15 @@ def _lengths(found: Verdict) -> list[str]:
         for one in found.uneven
     ]
     return lines
+
+
+def _blind(found: Verdict) -> list[str]:
+    base = found.arms[0]
+    return [
+        f"WARNING: {measure}: {base.arm.name}, answers have {base.means[measure]:.3f}, so none can lose more than "
+        f"{found.margin}; by this measure nothing can be told"
+        for measure in found.blind
+    ]
 
 
 def _use(found: Verdict) -> str:

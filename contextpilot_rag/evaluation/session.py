@@ -15,6 +15,7 @@ from ..engines.engine import engine_of
 from ..engines.http import EngineHttp
 from ..engines.tokenizing import listed_model
 from ..errors import EngineError, EngineRefused, InputError, SettingsError, TraceError
+from ..settings import name_of, of_environment
 from ..tokens import TokenCounter
 from ..trace import text_of
 from .arms import BASE, SINGLE, TALKS, USUAL
@@ -76,6 +77,14 @@ class EvaluateOptions:
         for path in (self.results, self.out):
             if path is not None and not path.absolute().parent.is_dir():
                 raise SettingsError(f"{path} cannot be written: there is no such folder")
+        self._check_out()
+
+    def _check_out(self) -> None:
+        """That the file which is written anew is none that is read, or kept."""
+        marks = None if self.results is None else _marks_of(self.results)
+        read = {path.resolve() for path in (self.questions, self.blocks, self.traffic, self.results, marks) if path}
+        if self.out is not None and self.out.resolve() in read:
+            raise SettingsError(f"--out {self.out} would overwrite a file that is needed; name another one")
 
 
 class Session:
@@ -92,6 +101,8 @@ class Session:
 
     def __init__(self, options: EvaluateOptions, told: Told, aside: Told) -> None:
         self._options, self._told, self._aside = options, told, aside
+        if not of_environment("enabled", otherwise=True):
+            raise SettingsError(f"{name_of('enabled')} switches reordering off, here too: there is nothing to compare")
         self._judge = _judge(options)
         judged = self._judge is not None
         questions = read_questions(options.questions, options.blocks, options.traffic, judged=judged)
@@ -242,8 +253,13 @@ class _Progress:
 def _judge(options: EvaluateOptions) -> Judging | None:
     if options.judge is None:
         return None
-    marks = None if options.results is None else options.results.with_name(f"{options.results.name}.judge")
+    marks = None if options.results is None else _marks_of(options.results)
     return Judging(options.judge, judge_called(options.judge), marks)
+
+
+def _marks_of(results: Path) -> Path:
+    """Where a judge's marks are kept, beside the results."""
+    return results.with_name(f"{results.name}.judge")
 
 
 def _arms(names: Sequence[str] | None, questions: Sequence[Question]) -> list[Arm]:

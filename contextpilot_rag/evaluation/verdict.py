@@ -87,6 +87,8 @@ class Verdict:
         arms: the base first.
         places: marks by where the gold block stands, by deciding measure.
         use: of the safe arms that settings make, the one that leaves least to compute; the base if there is none.
+        blind: deciding measures by which the base's answers are so bad that none can lose more than the margin. They
+            call no arm safe: whatever an order did, they would not show it.
     """
 
     base: str
@@ -95,6 +97,7 @@ class Verdict:
     arms: tuple[ArmVerdict, ...]
     places: Mapping[str, Sequence[Placed]]
     use: ArmVerdict
+    blind: tuple[str, ...] = ()
 
     @property
     def uneven(self) -> tuple[ArmVerdict, ...]:
@@ -161,10 +164,15 @@ def verdict(
     differences = {measure: compared(cases, base, measure) for measure in measures}
     averages, sizes, others = means(cases), lengths(cases, base), differing(cases, base)
     told = reported(cases) if isolated else {}
+    blind = tuple(one for one in deciding if one in averages[base] and averages[base][one] <= margin)
     found = []
     for name in names:
         own = {measure: row[name] for measure, row in differences.items() if name in row}
-        said = {one: judged(own[one], margin, others[name]) for one in deciding if one in own}
+        said = {
+            one: Judged("open") if one in blind and others[name] else judged(own[one], margin, others[name])
+            for one in deciding
+            if one in own
+        }
         settings = settings_of(arms[name])
         found.append(
             ArmVerdict(
@@ -185,7 +193,7 @@ def verdict(
     usable = [one for one in found if one.said == "safe" and one.settings is not None and one.arm.name in left]
     use = min(usable, key=lambda one: left[one.arm.name], default=found[0])
     places = {measure: by_place(cases, base, measure) for measure in deciding}
-    return Verdict(base, margin, tuple(deciding), tuple(found), places, use)
+    return Verdict(base, margin, tuple(deciding), tuple(found), places, use, blind)
 
 
 def _together(said: Mapping[str, Judged], deciding: Sequence[str]) -> Said:

@@ -100,6 +100,44 @@ def test_an_answer_that_is_none_is_refused(answer):
         Asker(Odd(), Terms("m")).ask("key", ASKED, None)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"choices": [{"message": {"content": ["parts"]}}], "usage": {"prompt_tokens": 3}},
+        {"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": "3"}},
+        {
+            "choices": [{"message": {"content": "x"}}],
+            "usage": {"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": "all"}},
+        },
+        *(
+            {
+                "choices": [{"message": {"content": "x"}}],
+                "usage": {"prompt_tokens": 0},
+                "prompt_logprobs": [{} if odd is None else {"x": {"logprob": odd}}],
+            }
+            for odd in (float("nan"), 1.5, 10**400, "low", None)
+        ),
+    ],
+)
+def test_an_answer_that_would_spoil_what_is_kept_is_refused(answer):
+    class Odd:
+        def post(self, *_):
+            return answer
+
+    with pytest.raises(EngineRefused, match="none that this understands"):
+        Asker(Odd(), Terms("m", scoring="prompt")).ask("key", ASKED, "x")
+
+
+def test_what_cannot_be_is_as_improbable_as_vllm_writes_it():
+    class Sure:
+        def post(self, *_):
+            entries = [{"x": {"logprob": float("-inf")}}, {"y": {"logprob": 1e-7}}]
+            usage = {"prompt_tokens": 0}
+            return {"choices": [{"message": {"content": "x"}}], "usage": usage, "prompt_logprobs": entries}
+
+    assert Asker(Sure(), Terms("m", scoring="prompt")).ask("key", ASKED, "x").logprob == -9999.0
+
+
 def test_terms_name_all_that_answers_depend_on():
     every = [Terms("m"), Terms("n"), Terms("m", 8), Terms("m", scoring="none"), Terms("m", most_scored=3)]
     assert len({str(terms) for terms in every}) == len(every)

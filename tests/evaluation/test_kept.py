@@ -62,3 +62,44 @@ def test_another_file_is_refused(tmp_path):
 def test_a_file_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(TraceError, match="cannot write"):
         Kept(tmp_path / "missing" / "results.jsonl").add(ONE)
+
+
+def test_a_file_of_the_users_is_refused_and_stays_as_it_is(tmp_path):
+    path = tmp_path / "questions.jsonl"
+    for text in ('{"qid": "q1", "answer": "y"}', '{"key": "b", "answer": "y"}', '{"qid": "q'):  # no line ends
+        path.write_text(text)
+        with pytest.raises(TraceError, match="not written by an evaluation"):
+            Kept(path)
+        assert path.read_text() == text
+
+
+def test_looking_at_a_file_that_another_process_writes_changes_nothing(tmp_path):
+    path = tmp_path / "results.jsonl"
+    Kept(path).add(ONE)
+    begun = path.read_bytes() + b'{"key": "b", "te'
+    path.write_bytes(begun)
+    assert len(Kept(path)) == 1
+    assert path.read_bytes() == begun
+
+
+def test_two_that_write_to_one_file_both_keep_what_they_measure(tmp_path):
+    path = tmp_path / "results.jsonl"
+    one, other = Kept(path), Kept(path)
+    one.add(Outcome("long", "x" * 200_000, 1))
+    other.add(TWO)
+    with path.open("ab") as file:
+        file.write(b'{"key": "c", "text": "' + b"y" * 200_000)  # killed
+    one.add(ONE)
+    with path.open("ab") as file:
+        file.write(b'{"key": "d", "text": "", "prompt_tokens": 1}')  # killed before the line's end
+    assert Kept(path).get("d") == Outcome("d", "", 1)
+    other.add(Outcome("e", "", 1))
+    again = Kept(path)
+    assert [again.get(key) is not None for key in ("long", "a", "b", "c", "d", "e")] == [True] * 3 + [False, True, True]
+
+
+def test_half_a_character_of_an_answer_is_kept(tmp_path):
+    path = tmp_path / "results.jsonl"
+    half = Outcome("a", "half \ud83d", 3)
+    Kept(path).add(half)
+    assert Kept(path).get("a") == half

@@ -122,6 +122,15 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         read_questions(tmp_path / "missing.jsonl")
 
 
+def test_a_mark_of_the_byte_order_is_no_part_of_it_and_what_is_nested_too_deeply_is_named(tmp_path):
+    path = tmp_path / "questions.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"qid": 1, "question": "?", "answer": "x", "blocks": [{"text": "t"}]}')
+    assert read_questions(path)[0].id == "1"
+    path.write_text('{"qid": 1, "more": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(TraceError, match=r"questions.jsonl, line 1: "):
+        read_questions(path)
+
+
 def test_a_sample_is_the_same_each_time_and_keeps_the_traffic():
     traffic = [question(name, [1], asked=name % 2 == 0) for name in range(40)]
     found = sampled(traffic, 5)

@@ -80,11 +80,11 @@ def arms(count, marks, **more):
 
 
 def test_of_the_safe_arms_the_one_that_leaves_least_to_compute_is_used():
-    marks = {"balanced": 0.0, "balanced, min_gain 25 %": 0.0, "throughput": -0.4, "shuffled": 0.0}
+    marks = {"balanced": 0.0, "min_gain 40 %": 0.0, "throughput": -0.4, "shuffled": 0.0}
     shares = {
         BASE: Share(100, 10),
         "balanced": Share(100, 40),
-        "balanced, min_gain 25 %": Share(100, 30),
+        "min_gain 40 %": Share(100, 30),
         "throughput": Share(100, 60),
         "shuffled": Share(100, 90),
     }
@@ -92,13 +92,13 @@ def test_of_the_safe_arms_the_one_that_leaves_least_to_compute_is_used():
     assert {one.arm.name: one.said for one in found.arms} == {
         BASE: "safe",
         "balanced": "safe",
-        "balanced, min_gain 25 %": "safe",
+        "min_gain 40 %": "safe",
         "throughput": "worse",
         "shuffled": "safe",  # but no setting makes it
     }
-    assert found.use.settings == "ContextPilot(order_hint=False)"
-    assert "use ContextPilot(order_hint=False): of the arms that are safe (balanced)" in as_text(found)
-    assert as_plain(found)["use"] == {"arm": "balanced", "settings": "ContextPilot(order_hint=False)"}
+    assert found.use.settings == "ContextPilot()"
+    assert "use ContextPilot(): of the arms that are safe (balanced)" in as_text(found)
+    assert as_plain(found)["use"] == {"arm": "balanced", "settings": "ContextPilot()"}
 
 
 def test_where_nothing_else_is_safe_the_base_is_used():
@@ -156,3 +156,14 @@ def test_the_tables_columns_stand_below_each_other():
     assert re.fullmatch(r"as retrieved .* 25\.0%", lines[1])
     assert lines[2].endswith("worse")
     assert any(line.startswith("second half") and "600" in line for line in lines)
+
+
+def test_a_measure_by_which_nothing_is_right_calls_no_other_order_safe():
+    cases = [case(name, arm, 0.0) for name in range(400) for arm in (BASE, "balanced")]
+    cases += [case(name, "shuffled", 0.0, key=f"{name} {BASE}") for name in range(400)]
+    found = verdict(cases, BASE)
+    assert found.blind == ("f1",)
+    assert [one.said for one in found.arms] == ["safe", "open", "safe"]  # the last has the base's own prompts
+    assert "WARNING: f1: as retrieved, answers have 0.000, so none can lose more than 0.01" in as_text(found)
+    assert as_plain(found)["blind"] == ["f1"]
+    assert verdict([replace(one, marks={"f1": 0.5}) for one in cases], BASE).blind == ()
