@@ -124,11 +124,14 @@ def _message(what: str, since: str, removed_in: str, instead: str) -> str:
 def _warn_when_made(named: type, message: str) -> None:
     """Making one warns. Making one of a class that inherits from it does not: whoever wrote that has been warned."""
     making = named.__init__  # type: ignore[misc]
+    made_before = making is object.__init__ and any("__new__" in vars(one) for one in named.__mro__[:-1])
 
     @functools.wraps(making)
     def warning(self: object, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  whatever it takes
         if type(self) is named:
             warnings.warn(message, DeprecationWarning, stacklevel=2)
+        if made_before:  # it has no __init__ of its own, and object's takes no arguments
+            return
         making(self, *args, **kwargs)
 
     named.__init__ = warning  # type: ignore[misc]

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -141,3 +142,27 @@ def test_that_test_would_notice(version, late):
     source = "@deprecated(since='1.2', removed_in='2.0', instead='new')\ndef old(): ..."
     assert len(overdue(source, version)) == late
     assert len(overdue(source.replace("2.0", "1.10"), version)) == 1
+
+
+def test_a_class_whose_objects_are_made_before_they_are_filled_takes_its_arguments():
+    mark = deprecated(since="1.2", removed_in="2.0", instead="another")
+
+    @mark
+    class Pair(NamedTuple):
+        one: int
+        other: int = 2
+
+    @mark
+    class Name(str):
+        __slots__ = ()
+
+    @mark
+    class Plain:
+        pass
+
+    with pytest.warns(DeprecationWarning, match="use another"):
+        assert Pair(1) == (1, 2)
+    with pytest.warns(DeprecationWarning, match="use another"):
+        assert Name("x") == "x"
+    with pytest.warns(DeprecationWarning, match="use another"), pytest.raises(TypeError):
+        Plain(1)
