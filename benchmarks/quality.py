@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,17 +21,28 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from quality_engine import started
-from quality_sets import SETS, questions
+from quality_frontier import draw
+from quality_report import judged, summarise, write
+from quality_sets import SETS, Shares, questions
 
 from contextpilot_rag.engines.engine import Engine
 from contextpilot_rag.engines.http import EngineHttp
-from contextpilot_rag.evaluation.arms import SINGLE, TALKS
-from contextpilot_rag.evaluation.asking import Asker, Scoring, Terms, scoring_of
+from contextpilot_rag.evaluation.arms import BASE, SINGLE, TALKS
+from contextpilot_rag.evaluation.asking import Asker, Scoring, Terms, salted_by, scoring_of
 from contextpilot_rag.evaluation.kept import Kept
+from contextpilot_rag.evaluation.marking import marks
 from contextpilot_rag.evaluation.run import Cell, ask_all, cells
+from contextpilot_rag.evaluation.words import Arm, Case
 
 HERE = Path(__file__).resolve().parent
+REPORT, GUIDE = HERE / "quality.md", HERE.parent / "docs" / "quality.md"
 SECONDS = 600.0
+ABOUT = "vLLM on the CPU served SmolLM2-135M-Instruct in bfloat16."
+SCORED = {
+    "forced": "the engine's log-probability of each of its first 8 tokens, each given those before (teacher forcing)",
+    "prompt": "the engine's log-probabilities of a prompt that ends with its first 8 tokens (teacher forcing)",
+    "none": "nothing: this engine gives no log-probabilities",
+}
 
 
 def main() -> None:
@@ -45,27 +56,63 @@ def main() -> None:
     parser.add_argument("--arms", nargs="+", help="only these, by name, beside the retriever's order")
     parser.add_argument("--concurrency", type=int, default=16)
     parser.add_argument("--results", type=Path, default=HERE.parent / "build" / "quality.jsonl")
-    parser.add_argument("--report", type=Path, default=HERE / "quality.md")
+    parser.add_argument("--report", type=Path, default=REPORT)
+    parser.add_argument("--about", default=ABOUT, help="the engine and its model, in a sentence, for the report")
     parser.add_argument("--report-only", action="store_true", help="ask nothing, report what was measured so far")
+    parser.add_argument("--no-report", action="store_true", help="ask only")
     options = parser.parse_args()
     options.results.parent.mkdir(parents=True, exist_ok=True)
     kept = Kept(options.results)
+    scoring: Scoring = "forced"
     if not options.report_only:
         with ExitStack() as stack:
             url = options.endpoint or stack.enter_context(started(options.model, 18124))
             http = EngineHttp(Engine(url), SECONDS, connections=options.concurrency)
             stack.callback(http.close)
-            _ask(http, kept, options)
+            scoring = scoring_of(http, options.model)
+            _ask(http, kept, options, scoring)
+    if not options.no_report:
+        _report(kept, options, scoring)
 
 
-def _ask(http: EngineHttp, kept: Kept, options: argparse.Namespace) -> None:
-    scoring = scoring_of(http, options.model)
-    print(f"right answers are scored: {scoring}", flush=True)
+def _ask(http: EngineHttp, kept: Kept, options: argparse.Namespace, scoring: Scoring) -> None:
+    salt = "evaluate" if salted_by(http, options.model) else None
+    print(f"right answers are scored: {scoring}; the cache is told apart: {'yes' if salt else 'no'}", flush=True)
     for count in range(options.step, options.questions + options.step, options.step):
         for name in options.sets:
             wanted = asked(name, min(count, options.questions), terms_of(options.model, name, scoring), options.arms)
             asker = Asker(http, terms_of(options.model, name, scoring))
-            ask_all(wanted, asker, kept, concurrency=options.concurrency, progress=_Progress(f"{name}, {count}"))
+            ask_all(
+                wanted, asker, kept, salt=salt, concurrency=options.concurrency, progress=_Progress(f"{name}, {count}")
+            )
+
+
+def _report(kept: Kept, options: argparse.Namespace, scoring: Scoring) -> None:
+    """Of all arms of which something is known; each with the questions that it has been asked."""
+    found, shares = {}, Shares(options.results.with_suffix(".shares.json"))
+    predicted = {}
+    for name in options.sets:
+        wanted = asked(name, options.questions, terms_of(options.model, name, scoring))
+        known = [(cell, kept.get(cell.key)) for cell in wanted]
+        cases = [
+            Case(cell.question, cell.arm, cell.prompted, outcome, marks(cell.question, outcome))
+            for cell, outcome in known
+            if outcome is not None
+        ]
+        if cases:
+            found[name] = cases
+            predicted[name] = shares.of(name, questions(name, options.questions), list(table(name).values()))
+    verdicts = judged(found, predicted, BASE)
+    write(options.report, verdicts, found, options.about, SCORED[scoring])
+    if options.report == REPORT:
+        summarise(GUIDE, verdicts)
+    draw(options.report.with_suffix(".svg"), verdicts)
+    print(f"wrote {options.report}")
+
+
+def table(name: str) -> Mapping[str, Arm]:
+    """The arms of a set."""
+    return SINGLE if SETS[name].turns is None else TALKS
 
 
 def terms_of(model: str, name: str, scoring: Scoring) -> Terms:
@@ -75,8 +122,7 @@ def terms_of(model: str, name: str, scoring: Scoring) -> Terms:
 
 def asked(name: str, count: int, terms: Terms, arms: Sequence[str] | None = None) -> list[Cell]:
     """A set's prompts in all its arms."""
-    table = SINGLE if SETS[name].turns is None else TALKS
-    chosen = [arm for place, arm in enumerate(table.values()) if arms is None or place == 0 or arm.name in arms]
+    chosen = [arm for place, arm in enumerate(table(name).values()) if arms is None or place == 0 or arm.name in arms]
     return cells(questions(name, count), chosen, str(terms))
 
 

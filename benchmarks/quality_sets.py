@@ -12,11 +12,13 @@ import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from contextpilot_rag.evaluation.marking import contained
-from contextpilot_rag.evaluation.words import Question
+from contextpilot_rag.evaluation.shares import Share, shares
+from contextpilot_rag.evaluation.words import Arm, Question
 from contextpilot_rag.types import Block
 
 TRACES = Path(__file__).resolve().parents[2] / "shared" / "traces"
@@ -135,3 +137,24 @@ def _corpus(folder: Path) -> dict[str, str]:
 def _rows(path: Path) -> Iterable[dict[str, Any]]:
     with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
         return [json.loads(line) for line in file]
+
+
+class Shares:
+    """What a cache would find of each arm's prompts of a whole trace, kept in a file: it takes minutes.
+
+    Args:
+        path: of the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._kept: dict[str, list[int]] = json.loads(path.read_text()) if path.exists() else {}
+
+    def of(self, name: str, all_: Sequence[Question], arms: Sequence[Arm]) -> dict[str, Share]:
+        """By the arm's name."""
+        places = {arm.name: f"{metadata.version('contextpilot-rag')} {SETS[name]} {arm}" for arm in arms}
+        missing = [arm for arm in arms if places[arm.name] not in self._kept]
+        for arm, share in shares(all_, missing).items():
+            self._kept[places[arm]] = [share.sent, share.cached]
+        self._path.write_text(json.dumps(self._kept, indent=1))
+        return {arm: Share(*self._kept[place]) for arm, place in places.items()}

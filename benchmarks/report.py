@@ -30,11 +30,11 @@ def provenance(packages: Sequence[str] = ()) -> str:
     return f"`{command}`, {today}, {os.cpu_count()} cores, {', '.join(versions)}."
 
 
-def write_section(name: str, text: str) -> None:
-    """Put a section's text between its marks, or add it at the end."""
+def write_section(name: str, text: str, path: Path = README) -> None:
+    """Put a section's text between its marks in a file, or add it at the end."""
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     section = f"{begin}\n{text.strip()}\n{end}"
-    old = README.read_text(encoding="utf-8") if README.exists() else "# Benchmarks\n"
+    old = path.read_text(encoding="utf-8") if path.exists() else "# Benchmarks\n"
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
     new = pattern.sub(lambda _: section, old) if pattern.search(old) else f"{old.rstrip()}\n\n{section}\n"
-    README.write_text(new, encoding="utf-8")
+    path.write_text(new, encoding="utf-8")

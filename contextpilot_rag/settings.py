@@ -131,7 +131,7 @@ class Settings:
     """
 
     order: Order = "balanced"
-    min_gain: Share = 0.10
+    min_gain: Share = 0.25
     protect_top: Count = 0
     max_displacement: Count | None = None
     echo: Count = 0

@@ -113,7 +113,7 @@ class OrderBudget:
     """
 
     order: str = "balanced"
-    min_gain: float = 0.10
+    min_gain: float = 0.25
     protect_top: int = 0
     max_displacement: int | None = None
 

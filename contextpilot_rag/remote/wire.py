@@ -64,7 +64,7 @@ class BudgetIn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     """How much of the retriever's order may be given up, and for how much gain."""
 
     order: Order = "balanced"
-    min_gain: Annotated[float, Meta(ge=0, le=1)] = 0.10
+    min_gain: Annotated[float, Meta(ge=0, le=1)] = 0.25
     protect_top: Annotated[int, Meta(ge=0, le=65_536)] = 0
     max_displacement: Annotated[int, Meta(ge=0, le=65_536)] | None = None
 
