@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .asking import Asker
 from .batch import Plan
@@ -270,8 +270,12 @@ def _endpoint(client: Client, model: str | None) -> tuple[AsyncEndpoint, bool]:
     return client.with_options(model=model, max_retries=0), True
 
 
-async def _retried(ask: Callable[[], Awaitable[T]], retries: int) -> T:
-    """Ask, and again where that may help."""
+def again_where_it_helps(retries: int) -> dict[str, Any]:
+    """When an engine is asked again, and after how long, as tenacity's arguments.
+
+    Args:
+        retries: how often at most.
+    """
     import tenacity
 
     backoff = tenacity.wait_random_exponential(multiplier=0.5, max=BACKOFF_MOST)
@@ -281,14 +285,19 @@ async def _retried(ask: Callable[[], Awaitable[T]], retries: int) -> T:
         asked_for = getattr(error, "retry_after", None) or 0.0
         return max(backoff(state), min(asked_for, RETRY_AFTER_MOST))
 
-    again = tenacity.AsyncRetrying(
-        sleep=_sleep,
-        stop=tenacity.stop_after_attempt(retries + 1),
-        wait=wait,
-        retry=tenacity.retry_if_exception(_may_pass),
-        reraise=True,
-    )
-    return await again(ask)
+    return {
+        "stop": tenacity.stop_after_attempt(retries + 1),
+        "wait": wait,
+        "retry": tenacity.retry_if_exception(_may_pass),
+        "reraise": True,
+    }
+
+
+async def _retried(ask: Callable[[], Awaitable[T]], retries: int) -> T:
+    """Ask, and again where that may help."""
+    import tenacity
+
+    return await tenacity.AsyncRetrying(sleep=_sleep, **again_where_it_helps(retries))(ask)
 
 
 async def _sleep(seconds: float) -> None:

@@ -120,6 +120,7 @@ def test_what_was_measured_is_kept_and_not_asked_again(files, fake, capsys):
 
 
 def test_an_engine_that_fails_midway(files, fake, capsys, monkeypatch):
+    monkeypatch.setattr(session, "RETRIES", 0)
     kept = session.Kept
 
     class Fails(kept):
@@ -141,6 +142,22 @@ def test_an_engine_that_fails_midway(files, fake, capsys, monkeypatch):
     status, _, err = evaluate(capsys, *arguments, fake=fake)
     assert status == 0
     assert "12 more are known from before" in err
+
+
+def test_an_engine_that_is_busy_now_and_then_is_asked_again(files, fake, capsys, monkeypatch):
+    monkeypatch.setattr("tenacity.sleep_using_event", lambda _: waited.append)
+    waited, kept = [], session.Kept
+
+    class Busy(kept):
+        def add(self, outcome):
+            super().add(outcome)
+            if len(self) % 5 == 0:
+                fake.fail_next(1, 429 if len(self) % 2 else 503)
+
+    monkeypatch.setattr(session, "Kept", Busy)
+    status, _, err = evaluate(capsys, *ARMS, "--concurrency", "1", fake=fake)
+    assert (status, len(waited) > 3) == (0, True)
+    assert "failed" not in err
 
 
 def test_ctrl_c_keeps_what_was_measured_and_says_what_it_shows(files, fake, capsys, monkeypatch):

@@ -8,17 +8,20 @@ neither is asked for its answer alone.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from ..engines.http import EngineHttp
 from ..errors import EngineRefused
+from ..sending import again_where_it_helps
 from ..types import short
 from .words import Outcome
 
 Scoring = Literal["forced", "prompt", "none"]
 MOST_SCORED = 24  # tokens of the right answer
+_BUSY = frozenset({408, 409, 429})
 _NOTHING: Mapping[str, Any] = {}
 _LEAST, _ROUNDING = -9999.0, 1e-3
 Kind = TypeVar("Kind")
@@ -51,11 +54,18 @@ class Asker:
     Args:
         http: the engine.
         terms: of all answers.
+        retries: how often an engine that is busy, or not there, is asked again.
     """
 
-    def __init__(self, http: EngineHttp, terms: Terms) -> None:
+    def __init__(self, http: EngineHttp, terms: Terms, retries: int = 0) -> None:
         self._http = http
         self.terms: Terms = terms
+        self._retries = retries
+        self._given_up = threading.Event()
+
+    def give_up(self) -> None:
+        """From now on nothing is asked again; who waits to do so need not."""
+        self._given_up.set()
 
     def ask(self, key: str, messages: _Messages, gold: str | None, salt: str | None = None) -> Outcome:
         """One prompt.
@@ -69,6 +79,14 @@ class Asker:
         Raises:
             EngineError: the engine failed, or refused what it was asked.
         """
+        import tenacity
+
+        how = again_where_it_helps(self._retries)
+        how["stop"] |= tenacity.stop_when_event_set(self._given_up)
+        again = tenacity.Retrying(sleep=tenacity.sleep_using_event(self._given_up), **how)
+        return again(self._asked, key, messages, gold, salt)
+
+    def _asked(self, key: str, messages: _Messages, gold: str | None, salt: str | None) -> Outcome:
         more = {} if salt is None else {"cache_salt": salt}
         body = {"model": self.terms.model, "messages": messages, "max_tokens": self.terms.max_tokens, "temperature": 0}
         found = self._http.post("/v1/chat/completions", {**body, **more})
@@ -133,7 +151,13 @@ def _logprob(value: Any) -> float:  # noqa: ANN401  what the engine says
 _TRIED = [{"role": "user", "content": "What is two and two?"}]
 
 
-def scoring_of(http: EngineHttp, model: str) -> Scoring:
+def _pass_on(error: EngineRefused) -> None:
+    """An engine that has no time has not said what it can."""
+    if error.status in _BUSY:
+        raise error
+
+
+def scoring_of(http: EngineHttp, model: str, retries: int = 0) -> Scoring:
     """The best way that an engine has to score a right answer, tried out on a short prompt.
 
     Raises:
@@ -142,24 +166,26 @@ def scoring_of(http: EngineHttp, model: str) -> Scoring:
     ways: Sequence[Scoring] = ("forced", "prompt")
     for scoring in ways:
         try:
-            outcome = Asker(http, Terms(model, 1, scoring, 2)).ask("", _TRIED, "four")
-        except EngineRefused:
+            outcome = Asker(http, Terms(model, 1, scoring, 2), retries).ask("", _TRIED, "four")
+        except EngineRefused as error:
+            _pass_on(error)
             continue
         if outcome.logprob is not None:
             return scoring
     return "none"
 
 
-def salted_by(http: EngineHttp, model: str) -> bool:
+def salted_by(http: EngineHttp, model: str, retries: int = 0) -> bool:
     """Whether an engine takes a ``cache_salt``, tried out on a short prompt.
 
     Raises:
         EngineError: it does not answer, or refuses the prompt without one, too.
     """
-    asker = Asker(http, Terms(model, 1, "none"))
+    asker = Asker(http, Terms(model, 1, "none"), retries)
     try:
         asker.ask("", _TRIED, None, "evaluate")
-    except EngineRefused:
+    except EngineRefused as error:
+        _pass_on(error)
         asker.ask("", _TRIED, None)
         return False
     return True

@@ -106,14 +106,17 @@ def ask_all(
     through = 0
     with ThreadPoolExecutor(concurrency) as pool:
         running = {pool.submit(ask, cell) for cell in islice(jobs, concurrency)}
-        while running:
-            ended, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in ended:
-                future.result()
-            through += len(ended)
-            running |= {pool.submit(ask, cell) for cell in islice(jobs, len(ended))}
-            if progress is not None:
-                progress(through, len(asked))
+        try:
+            while running:
+                ended, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    future.result()
+                through += len(ended)
+                running |= {pool.submit(ask, cell) for cell in islice(jobs, len(ended))}
+                if progress is not None:
+                    progress(through, len(asked))
+        finally:
+            asker.give_up()
 
 
 def cases(wanted: Iterable[Cell], kept: Kept, judge: Judge | None = None) -> list[Case]:

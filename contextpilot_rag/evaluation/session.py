@@ -32,6 +32,7 @@ from .words import Arm, Case, Question
 
 Told = Callable[[str], None]
 
+RETRIES = 5  # where an engine is busy, or not there; each after a longer wait, or as it says
 _SECONDS = 600.0  # that one answer may take
 _EACH = 30.0  # seconds between two lines on how far it is
 _DECIDING = ("f1", "probability")
@@ -134,7 +135,7 @@ class Session:
             wanted = self._cells(terms)
             self._aside(self._cost(wanted, kept) + _SCORING[terms.scoring])
             try:
-                self._ask(Asker(http, terms), wanted, kept, salted=salted)
+                self._ask(Asker(http, terms, RETRIES), wanted, kept, salted=salted)
             except KeyboardInterrupt:
                 self._concluded(wanted, kept, "interrupted", salted=salted)
                 raise
@@ -147,10 +148,10 @@ class Session:
     def _tried(self, http: EngineHttp) -> tuple[Terms, bool]:
         """What the engine can do; what it cannot is said."""
         model = self._options.model or listed_model(http)
-        salted = salted_by(http, model)
+        salted = salted_by(http, model, RETRIES)
         if not salted:
             self._aside("the engine takes no cache_salt: arms share its cache, and what it reports of that is not told")
-        scoring = scoring_of(http, model)
+        scoring = scoring_of(http, model, RETRIES)
         if scoring == "none":
             self._aside("the engine does not say how probable a given answer is: only what it writes is marked")
         return Terms(model, self._options.max_tokens, scoring), salted

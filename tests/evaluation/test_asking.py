@@ -138,6 +138,33 @@ def test_what_cannot_be_is_as_improbable_as_vllm_writes_it():
     assert Asker(Sure(), Terms("m", scoring="prompt")).ask("key", ASKED, "x").logprob == -9999.0
 
 
+def test_an_engine_that_has_no_time_has_not_said_what_it_can():
+    class Busy:
+        def post(self, *_):
+            raise EngineRefused("later", 429)
+
+    for ask in (salted_by, scoring_of):
+        with pytest.raises(EngineRefused, match="later"):
+            ask(Busy(), "m")
+
+
+def test_who_waits_to_ask_again_need_not_once_it_is_given_up():
+    class Busy:
+        def __init__(self):
+            self.asked = 0
+
+        def post(self, *_):
+            self.asked += 1
+            raise EngineRefused("later", 503, 60.0)
+
+    busy = Busy()
+    asker = Asker(busy, Terms("m"), retries=1_000)
+    asker.give_up()
+    with pytest.raises(EngineRefused, match="later"):
+        asker.ask("key", ASKED, None)
+    assert busy.asked == 1
+
+
 def test_terms_name_all_that_answers_depend_on():
     every = [Terms("m"), Terms("n"), Terms("m", 8), Terms("m", scoring="none"), Terms("m", most_scored=3)]
     assert len({str(terms) for terms in every}) == len(every)

@@ -83,6 +83,9 @@ def test_what_was_under_way_is_kept_when_another_prompt_fails():
     failed = threading.Event()
 
     class Half:
+        def give_up(self):
+            pass
+
         def ask(self, key, *_):
             if key == jobs[1].key:
                 failed.set()
@@ -100,6 +103,9 @@ def test_prompts_that_an_engine_does_not_take_are_told_and_their_questions_left_
     long = [cell.key for cell in wanted() if cell.arm.name == "reversed" and cell.question.id == "2"]
 
     class Small:
+        def give_up(self):
+            pass
+
         def ask(self, key, *_):
             if key in long:
                 raise EngineRefused("too long", 400)
@@ -115,6 +121,9 @@ def test_prompts_that_an_engine_does_not_take_are_told_and_their_questions_left_
 
 def test_other_refusals_are_errors_all_the_same():
     class Overloaded:
+        def give_up(self):
+            pass
+
         def ask(self, *_):
             raise EngineRefused("not now", 429)
 
