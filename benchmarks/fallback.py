@@ -25,6 +25,7 @@ SPACE = Namespace("acme")
 RUNS, MOST = 40, 20_000
 NULL_RUNS, NULL_REQUESTS = 200, 5_000
 RIGHT = 0.7  # of the control's answers
+EARLY = 0.05  # before they get better, whatever alignment does
 ABOUT = f"""## The fallback by ratings of answers
 
 Rated requests until alignment is turned off for a namespace; of the control's answers {RIGHT:.0%} are right. Median of
@@ -52,13 +53,20 @@ def soon(aligned: float, drop: float, share: float) -> str:
     return f"{median(numbers):,.0f} ({max(numbers):,})"
 
 
-def wrong(seed: int, share: float) -> tuple[bool, bool]:
-    """Where answers are equal: whether alignment is turned off, and whether looking at an interval each time would."""
+def wrong(seed: int, share: float, early: float = RIGHT) -> tuple[bool, bool]:
+    """Where answers are equal: whether alignment is turned off, and whether looking at an interval each time would.
+
+    Args:
+        seed: of the run.
+        share: of the control.
+        early: share of right answers in the first half, as if another model, or night, had been there.
+    """
     judge, chance = Judge(0.0, share, 1), random.Random(seed)
     counts: dict[Arm, list[int]] = {"aligned": [0, 0], "control": [0, 0]}
     judged = looked = False
-    for _ in range(NULL_REQUESTS):
-        name, right = chance.getrandbits(64), chance.random() < RIGHT
+    for number in range(NULL_REQUESTS):
+        expected = early if number < NULL_REQUESTS / 2 else RIGHT
+        name, right = chance.getrandbits(64), chance.random() < expected
         role: Arm = "control" if name / 2**64 < share else "aligned"
         judged = judged or judge.rate(SPACE, role, name, float(right)) is not None
         counts[role][0] += 1
@@ -85,10 +93,12 @@ def main() -> None:
     ]
     found = [wrong(seed, 0.1) for seed in range(NULL_RUNS)]
     judged, looked = (sum(one) / NULL_RUNS for one in zip(*found, strict=True))
+    drifted = sum(wrong(seed, 0.1, EARLY)[0] for seed in range(NULL_RUNS)) / NULL_RUNS
     null = (
         f"Where answers are equally good, {judged:.1%} of {NULL_RUNS} runs of {NULL_REQUESTS:,} requests turned it\n"
         f"off (`quality_drop=0`, at most 5 % are allowed). Looking after each rating at an ordinary 95 % interval\n"
-        f"would have turned it off in {looked:.1%}."
+        f"would have turned it off in {looked:.1%}. Where {EARLY:.0%} are right in the first half, in both arms\n"
+        f"alike, {drifted:.1%} turned it off."
     )
     headings = ("aligned requests' right answers", "`quality_control`", "`quality_drop=0`", "`quality_drop=0.05`")
     write_section("fallback", "\n\n".join([ABOUT, f"From {provenance()}", table(headings, rows), null]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 from .dedup.units import normal
@@ -133,3 +134,16 @@ def namespace_of(value: Namespace | str | None) -> Namespace:
     if value == "":  # most likely a tenant that is missing, who must not end up among everybody
         raise SettingsError("a namespace's name must not be empty; None, or Namespace(), is the default one")
     raise SettingsError(f"a namespace is a Namespace or a str, not {type(value).__name__}")
+
+
+def share_of(value: object) -> float | None:
+    """A number from 0 to 1, of Python's or of another library's, as a float; None: it is none.
+
+    >>> share_of(1), share_of(1.5), share_of(float("nan")), share_of("1")
+    (1.0, None, None, None)
+    """
+    try:
+        number = float(value) if isinstance(value, Real) else None
+    except OverflowError:
+        return None
+    return number if number is not None and 0 <= number <= 1 else None

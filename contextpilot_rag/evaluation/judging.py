@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError, SettingsError
+from ..intake import share_of
 from ..types import short
 from .kept import append, rows_of
 from .words import Question
@@ -69,9 +70,10 @@ class Judging:
             mark = self._function(question.text, text, list(question.answers))
         except Exception as error:  # it is the user's code
             raise InputError(f"{where}: {type(error).__name__}: {error}") from error
-        if not isinstance(mark, int | float) or not 0 <= mark <= 1:
+        share = share_of(mark)
+        if share is None:
             raise InputError(f"{where}: it must say a number from 0 to 1, not {short(mark)}")
-        return float(mark)
+        return share
 
 
 def judge_called(name: str) -> JudgeFunction:

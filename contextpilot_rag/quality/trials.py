@@ -12,6 +12,7 @@ from ..errors import InputError
 from ..forking import after_fork
 from ..index.align import placement_rule
 from ..index.fixed import fixed_order
+from ..intake import share_of
 from ..prompt.prompt import AlignedPrompt
 from ..settings import Settings
 from ..types import IndexStats, Namespace, Rule, short
@@ -78,12 +79,13 @@ class Trials:
         """As `ContextPilot.rate`."""
         if not isinstance(alignment, AlignedPrompt):
             raise InputError(f"rate takes what align returned, not {type(alignment).__name__}")
-        if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
+        share = None if isinstance(score, bool) else share_of(score)
+        if share is None:
             raise InputError(f"a score is a number from 0 to 1, not {short(score)}")
         if self._judge is None or alignment.trial is None:
             return False
         space = _space(alignment)
-        decided = self._judge.rate(space, alignment.trial, _name(alignment), float(score))
+        decided = self._judge.rate(space, alignment.trial, _name(alignment), share)
         if decided is not None:
             _say(space, decided)
         return True

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import sys
+from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from contextpilot_rag.errors import InputError, SettingsError, TraceError
@@ -37,6 +39,12 @@ def test_marks_are_kept_and_are_of_one_judge(tmp_path):
 def test_a_judge_says_a_number_from_0_to_1(said):
     with pytest.raises(InputError, match="judge mine:judge, question q1: it must say a number from 0 to 1"):
         Judging("mine:judge", lambda *_: said)(ASKED, "yes")
+
+
+@pytest.mark.parametrize("said", [1, True, Fraction(1), np.float32(1), np.float64(1)])
+def test_a_judges_number_may_be_of_any_library(said):
+    mark = Judging("mine:judge", lambda *_: said)(ASKED, "yes")
+    assert (mark, type(mark)) == (1.0, float)
 
 
 def test_a_judges_error_is_named():

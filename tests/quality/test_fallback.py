@@ -172,7 +172,7 @@ def test_conversations_and_adapters_are_tried_and_rated_too():
     assert pilot.failures == 1
 
 
-@pytest.mark.parametrize("score", [-0.1, 1.1, float("nan"), True, "1", None])
+@pytest.mark.parametrize("score", [-0.1, 1.1, float("nan"), True, "1", None, 10**400])
 def test_a_score_that_cannot_be_is_refused(score):
     pilot = pilot_of()
     with pytest.raises(InputError, match="a score is a number from 0 to 1"):
