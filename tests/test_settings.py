@@ -72,11 +72,11 @@ def test_with_changes_a_copy():
     ("name", "text", "value"),
     [
         ("ORDER", "retrieved", "retrieved"),
-        ("MIN_GAIN", "0.25", 0.25),
+        ("MIN_GAIN", "0.5", 0.5),
         ("MAX_DISPLACEMENT", "3", 3),
         ("MAX_DISPLACEMENT", "none", None),
         ("CAPACITY_TOKENS", "", None),
-        ("MIN_GAIN", "", 0.10),
+        ("MIN_GAIN", "", 0.25),
         ("ORDER", " balanced ", "balanced"),
         ("ORDER_HINT", "off", False),
         ("ORDER_HINT", "yes", True),
