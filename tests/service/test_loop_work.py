@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from contextpilot_rag.service import turns
+from contextpilot_rag.service import loop_work
 
 
 @pytest.mark.parametrize(("took", "rests"), [(0.0005, []), (0.002, [0]), (0.03, [0.03])])
@@ -16,9 +16,9 @@ async def test_a_long_slice_is_followed_by_a_rest(monkeypatch, took, rests):
     async def sleep(seconds):
         slept.append(pytest.approx(seconds))
 
-    monkeypatch.setattr(turns.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(turns.asyncio, "sleep", sleep)
-    mine = turns.Turns()
+    monkeypatch.setattr(loop_work.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(loop_work.asyncio, "sleep", sleep)
+    mine = loop_work.Slices()
     for _ in range(2):
         now[0] += took
         await mine.next()
@@ -36,7 +36,7 @@ async def test_others_go_on_in_between():
             await asyncio.sleep(0)
 
     task = asyncio.create_task(other())
-    mine = turns.Turns()
+    mine = loop_work.Slices()
     while not task.done():
         await mine.next()
     assert len(others) == 3
