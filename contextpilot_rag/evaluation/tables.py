@@ -62,18 +62,23 @@ def means(cases: Sequence[Case]) -> dict[str, dict[str, float]]:
 def compared(cases: Sequence[Case], base: str, measure: str) -> dict[str, Difference]:
     """For each other arm its difference to a base, on the questions that both have a mark of.
 
+    One that is asked again and again, with the same blocks, counts once: it tells no more than that.
+
     Args:
         cases: of all arms.
         base: name of the arm that all are compared with.
         measure: which.
     """
-    marks = _marks(cases, measure)
-    theirs = marks.pop(base, {})
+    marked = _marked(cases, measure)
+    theirs = marked.pop(base, {})
     found = {}
-    for arm, ours in marks.items():
-        both = [question for question in ours if question in theirs]
-        if both:
-            found[arm] = paired([ours[question] for question in both], [theirs[question] for question in both])
+    for arm, ours in marked.items():
+        both = [(case, theirs[question]) for question, case in ours.items() if question in theirs]
+        pairs = {
+            (one.outcome.key, other.outcome.key, one.marks[measure], other.marks[measure]): None for one, other in both
+        }
+        if pairs:
+            found[arm] = paired([mark for *_, mark, _ in pairs], [mark for *_, mark in pairs])
     return found
 
 
@@ -158,12 +163,12 @@ def _characters(case: Case) -> int:
     return sum(len(str(message["content"])) for message in case.prompted.messages)
 
 
-def _marks(cases: Sequence[Case], measure: str) -> dict[str, dict[str, float]]:
-    """By arm and question."""
-    found: dict[str, dict[str, float]] = {}
+def _marked(cases: Sequence[Case], measure: str) -> dict[str, dict[str, Case]]:
+    """Those with a mark, by arm and question."""
+    found: dict[str, dict[str, Case]] = {}
     for case in cases:
         if measure in case.marks:
-            found.setdefault(case.arm.name, {})[case.question.id] = case.marks[measure]
+            found.setdefault(case.arm.name, {})[case.question.id] = case
     return found
 
 

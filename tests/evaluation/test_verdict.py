@@ -167,3 +167,9 @@ def test_a_measure_by_which_nothing_is_right_calls_no_other_order_safe():
     assert "WARNING: f1: as retrieved, answers have 0.000, so none can lose more than 0.01" in as_text(found)
     assert as_plain(found)["blind"] == ["f1"]
     assert verdict([replace(one, marks={"f1": 0.5}) for one in cases], BASE).blind == ()
+
+
+def test_a_question_that_is_asked_all_day_is_one_question():
+    cases = [case(name, arm, 0.5, key=f"{name % 3} {arm}") for name in range(400) for arm in (BASE, "balanced")]
+    balanced = verdict(cases, BASE).arms[1]
+    assert (balanced.said, balanced.differences["f1"].pairs, balanced.questions) == ("open", 3, 400)
