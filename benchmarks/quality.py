@@ -37,6 +37,7 @@ from contextpilot_rag.evaluation.words import Arm, Case
 HERE = Path(__file__).resolve().parent
 REPORT, GUIDE = HERE / "quality.md", HERE.parent / "docs" / "quality.md"
 SECONDS = 600.0
+FEWEST = 20  # questions; arms are shown with a multiple of it
 ABOUT = "vLLM on the CPU served SmolLM2-135M-Instruct in bfloat16."
 SCORED = {
     "forced": "the engine's log-probability of each of its first 8 tokens, each given those before (teacher forcing)",
@@ -81,7 +82,7 @@ def _ask(http: EngineHttp, kept: Kept, options: argparse.Namespace, scoring: Sco
     for count in range(options.step, options.questions + options.step, options.step):
         for name in options.sets:
             wanted = asked(name, min(count, options.questions), terms_of(options.model, name, scoring), options.arms)
-            asker = Asker(http, terms_of(options.model, name, scoring))
+            asker = Asker(http, terms_of(options.model, name, scoring), retries=5)
             ask_all(
                 wanted, asker, kept, salt=salt, concurrency=options.concurrency, progress=_Progress(f"{name}, {count}")
             )
@@ -93,12 +94,7 @@ def _report(kept: Kept, options: argparse.Namespace, scoring: Scoring) -> None:
     predicted = {}
     for name in options.sets:
         wanted = asked(name, options.questions, terms_of(options.model, name, scoring))
-        known = [(cell, kept.get(cell.key)) for cell in wanted]
-        cases = [
-            Case(cell.question, cell.arm, cell.prompted, outcome, marks(cell.question, outcome))
-            for cell, outcome in known
-            if outcome is not None
-        ]
+        cases = _whole(name, wanted, kept, options.questions)
         if cases:
             found[name] = cases
             predicted[name] = shares.of(name, questions(name, options.questions), list(table(name).values()))
@@ -108,6 +104,25 @@ def _report(kept: Kept, options: argparse.Namespace, scoring: Scoring) -> None:
         summarise(GUIDE, verdicts)
     draw(options.report.with_suffix(".svg"), verdicts)
     print(f"wrote {options.report}")
+
+
+def _whole(name: str, wanted: Sequence[Cell], kept: Kept, most: int) -> list[Case]:
+    """What is known of each arm, of the first questions drawn, as many as it has been asked all of.
+
+    Questions that happen to be known because another arm has the same prompt would say that nothing changes.
+    """
+    drawn = {
+        count: {one.id for one in questions(name, count) if one.asked} for count in range(FEWEST, most + 1, FEWEST)
+    }
+    cases = []
+    for arm in dict.fromkeys(cell.arm for cell in wanted):
+        row = {cell.question.id: (cell, kept.get(cell.key)) for cell in wanted if cell.arm is arm}
+        for ids in reversed(drawn.values()):
+            known = [(cell, outcome) for cell, outcome in row.values() if cell.question.id in ids and outcome]
+            if len(known) == len(ids):
+                cases += [Case(one.question, arm, one.prompted, said, marks(one.question, said)) for one, said in known]
+                break
+    return cases
 
 
 def table(name: str) -> Mapping[str, Arm]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -64,7 +65,12 @@ def write(
     """
     parts = [
         "# Do answers stay as good?",
-        HEAD.format(provenance=provenance(["openai"]), about=about, scored=scored, margin=round(100 * MARGIN)),
+        *(
+            textwrap.fill(part, 120, break_long_words=False)
+            for part in HEAD.format(
+                provenance=provenance(["openai"]), about=about, scored=scored, margin=round(100 * MARGIN)
+            ).split("\n\n")
+        ),
     ]
     for name, of_set in verdicts.items():
         parts += [f"## {name}", _intro(name, of_set, found[name]), _table(of_set), _logprobs(of_set)]
@@ -160,18 +166,15 @@ def points(difference: Difference | None) -> str:
 
 
 def _logprobs(of_set: Verdict) -> str:
-    """The most sensitive figure, in a line of its own: its unit is another one."""
-    shown = [
-        f"{one.arm.name} {one.differences['logprob']}"
-        for one in of_set.arms
-        if "logprob" in one.differences and one.differing
-    ]
+    """The most sensitive figure, in a table of its own: its unit is another one."""
     base = of_set.arms[0].means.get("logprob")
-    return (
-        ""
-        if base is None
-        else f"{LABELS['logprob'].capitalize()} as retrieved {base:.3f}; differences: {'; '.join(shown)}."
-    )
+    if base is None:
+        return ""
+    rows = ["| arm | log-probability of a token of the right answer, against the retriever's order |", "|---|---:|"]
+    rows += [
+        f"| {one.arm.name} | {one.differences['logprob']} |" for one in of_set.arms if "logprob" in one.differences
+    ]
+    return f"As retrieved: {base:.3f}.\n\n" + "\n".join(rows)
 
 
 def _places(places: Sequence[Placed]) -> str:
