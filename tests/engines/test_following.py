@@ -233,7 +233,7 @@ def test_what_waits_to_be_covered_is_bounded(monkeypatch):
         with ContextPilot(
             engines=[Engine(f"http://127.0.0.1:{port}", events=f"tcp://127.0.0.1:{free_port()}")]
         ) as pilot:
-            for _ in range(10):
+            for _ in range(40):
                 prompt = pilot.align([("A", BLOCKS["A"])], "What is it?")
                 prompt.messages()
                 pilot.observe(prompt, {"usage": {"prompt_tokens": 300}})
