@@ -40,7 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "fixed: sorted by id (default: %(default)s)",
     )
     parser.add_argument(
-        "--min-gain", type=float, metavar="SHARE", help="balanced: what a change must save (default: 0.1)"
+        "--min-gain",
+        type=float,
+        metavar="SHARE",
+        help=f"balanced: what a change must save (default: {Settings().min_gain:g})",
     )
     parser.add_argument("--budget", type=float, metavar="SECONDS", help="use so much time and give the best plan found")
     parser.add_argument("--progress", action="store_true", help="show how far it is")

@@ -17,6 +17,7 @@ from .index import tail as tails
 from .index.local import LocalIndex
 from .index.tree import PrefixTree
 from .index.window import Window
+from .settings import Settings
 from .trace import TraceRequest
 from .types import OrderBudget, Request
 
@@ -145,7 +146,14 @@ SINGLE_TAILS: dict[str, Callable[[int | None], Policy]] = {
 """What "throughput" chooses from: the heaviest prefix with one tail policy held fast. "adaptive" is its own name."""
 
 
-def replay(trace: Sequence[TraceRequest], policy: str, capacity_tokens: int | None = None, window: int = 1) -> Result:
+def replay(
+    trace: Sequence[TraceRequest],
+    policy: str,
+    capacity_tokens: int | None = None,
+    window: int = 1,
+    *,
+    min_gain: float | None = None,
+) -> Result:
     """Send a trace through a policy and a cache.
 
     Args:
@@ -153,9 +161,10 @@ def replay(trace: Sequence[TraceRequest], policy: str, capacity_tokens: int | No
         policy: a name from `POLICIES` or `SINGLE_TAILS`.
         capacity_tokens: the cache's size; None: it never evicts.
         window: how many requests wait at a time; the one with the longest cached prefix goes first. 1: none waits.
+        min_gain: of "balanced"; None: the default.
 
     Raises:
-        SettingsError: no such policy, or a window or capacity below 1.
+        SettingsError: no such policy, a window or capacity below 1, or a share that is none.
 
     >>> from contextpilot_rag.types import BlockRef
     >>> a, b, c = (BlockRef(key, 100) for key in "abc")
@@ -169,6 +178,8 @@ def replay(trace: Sequence[TraceRequest], policy: str, capacity_tokens: int | No
     if window < 1 or (capacity_tokens is not None and capacity_tokens < 1):
         raise SettingsError(f"window and capacity must be at least 1, not {window} and {capacity_tokens}")
     chosen = policies[policy](capacity_tokens)
+    if policy == "balanced" and min_gain is not None:
+        chosen = Indexed(Settings(min_gain=min_gain).budget, capacity_tokens)
     cache = PrefixTree(capacity_tokens)
     schedule: list[tuple[TraceRequest, Order]] = []
     cached = changed = moved = places = 0

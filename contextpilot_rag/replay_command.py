@@ -10,6 +10,7 @@ from typing import Any
 
 from .errors import SettingsError
 from .replay import POLICIES, SINGLE_TAILS, Result, replay
+from .settings import Settings
 from .trace import TraceRequest, read_tokens, read_trace, write_schedule
 
 _HEADINGS = ("policy", "hit ratio", "TTFT saved", "changed", "moved", "us/request")
@@ -27,6 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--policy",
         metavar="NAME",
         help=f"only this one: {', '.join(POLICIES | SINGLE_TAILS)} (default: the first {len(POLICIES)})",
+    )
+    parser.add_argument(
+        "--min-gain",
+        type=float,
+        metavar="SHARE",
+        help=f'of "balanced": what another order must gain, of the blocks\' tokens (default: {Settings().min_gain:g})',
     )
     parser.add_argument("--capacity", type=int, metavar="TOKENS", help="size of the cache (default: it never evicts)")
     parser.add_argument(
@@ -47,7 +54,7 @@ def run(options: argparse.Namespace) -> str:
     lengths = None if options.tokens is None else read_tokens(options.tokens)
     trace = read_trace(options.trace, lengths)
     names = list(POLICIES) if options.policy is None else list(dict.fromkeys(["retrieved", options.policy]))
-    results = [replay(trace, name, options.capacity, options.window) for name in names]
+    results = [replay(trace, name, options.capacity, options.window, min_gain=options.min_gain) for name in names]
     if options.out is not None:
         write_schedule(options.out, results[-1].schedule)
     return _as_json(results, options) if options.json else _as_text(results, trace, options)

@@ -66,6 +66,7 @@ def test_baselines():
         ({"policy": "magic"}, "unknown policy 'magic'; there are retrieved"),
         ({"policy": "balanced", "window": 0}, "at least 1"),
         ({"policy": "balanced", "capacity_tokens": 0}, "at least 1"),
+        ({"policy": "balanced", "min_gain": 2}, "min_gain"),
     ],
 )
 def test_wrong_arguments(arguments, message):
@@ -131,6 +132,12 @@ def test_the_command_speaks_json(trace_file, capsys):
     assert result["window"] == 2
 
 
+def test_the_command_asks_for_other_gains(trace_file, capsys):
+    for share, found in (("0", 4 / 7), ("1", 2 / 7)):
+        assert main(["replay", str(trace_file), "--policy", "balanced", "--json", "--min-gain", share]) == 0
+        assert json.loads(capsys.readouterr().out)["policies"][1]["hit_ratio"] == pytest.approx(found, abs=1e-4)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -139,6 +146,7 @@ def test_the_command_speaks_json(trace_file, capsys):
         (["{trace}", "--policy", "magic"], "unknown policy"),
         (["{trace}", "--out", "x.jsonl"], "--out needs --policy"),
         (["{trace}", "--window", "0"], "at least 1"),
+        (["{trace}", "--min-gain", "1.5"], "min_gain"),
     ],
 )
 def test_the_commands_errors(trace_file, arguments, message, capsys):
