@@ -31,7 +31,7 @@ from service_traffic import TRACES
 from contextpilot_rag.replay import replay
 from contextpilot_rag.trace import TraceRequest, read_tokens, read_trace
 from contextpilot_rag.types import OrderBudget, Request
-from tests.replicas.ports import free_port
+from tests.ports import free_port
 
 REFEREE = TRACES.parent / "eval" / "hit_ratio.py"
 NAMES = (

@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from tests.replicas.ports import free_port
+from tests.ports import free_port
 
 SCRAPE_SECONDS = 5
 RATE_INTERVAL = "60s"
