@@ -26,7 +26,7 @@ class Sent:
     __slots__ = ("messages", "prompt_bytes")
 
     def __init__(self) -> None:
-        self.prompt_bytes = 0
+        self.prompt_bytes: int = 0
         self.messages: tuple[Mapping[str, Any], ...] | None = None
 
     def note(self, texts: Iterable[str], messages: Iterable[Mapping[str, Any]] | None = None) -> None:
@@ -36,7 +36,7 @@ class Sent:
             texts: all of it.
             messages: the same as messages, which nobody else changes; None: it is not sent as messages.
         """
-        self.prompt_bytes: int = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+        self.prompt_bytes = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
         self.messages = None if messages is None else tuple(messages)
 
 

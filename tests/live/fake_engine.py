@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from contextpilot_rag.testing import EventOptions, FakeEngine
+from tests.ports import free_port
 
-from .served import free_port
 from .under_test import BLOCK, CAPACITY, EngineUnderTest
 
 

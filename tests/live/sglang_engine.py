@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 
-from .served import ServedEngine, free_port
+from tests.ports import free_port
+
+from .served import ServedEngine
 from .under_test import BLOCK, LONGEST
 
 

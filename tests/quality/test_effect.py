@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextpilot_rag.quality.effect import Effect
+from contextpilot_rag.types import Arm
 
 DRIFTS = {
     "none": lambda part: 0.7,
@@ -22,7 +23,7 @@ def broken(seed: int, drift, control: float, harm: float, ratings: int = 800) ->
     """Whether a bound is ever on the wrong side of what alignment does."""
     effect, chance = Effect(0.1, control), random.Random(seed)
     for number in range(ratings):
-        arm = "control" if chance.random() < control else "aligned"
+        arm: Arm = "control" if chance.random() < control else "aligned"
         score = 0.1 + 0.8 * drift(number / ratings) * chance.random() - (harm if arm == "aligned" else 0)
         effect.add(arm, score)
         if not effect.lower <= -harm <= effect.upper:
