@@ -70,7 +70,7 @@ class Trials:
         if gain is None:
             gain = decided.predicted_cached_tokens - decided.retrieved_cached_tokens
         if not _reordered(prepared, gain):
-            return decided if role == "aligned" else replace(decided, rule=Rule.NOTHING_GAINED)
+            return decided if role == "aligned" else self._counted(replace(decided, rule=Rule.NOTHING_GAINED))
         if role == "control":
             return self._counted(replace(decided, rule=Rule.CONTROL, trial="control"))
         return replace(decided, trial="aligned")
@@ -102,11 +102,11 @@ class Trials:
     def counted(self, stats: IndexStats) -> IndexStats:
         """An index's counts, with the rules that it does not know: it was told to keep the order, no more."""
         with self._lock:
-            sent = {rule.value: count for rule, count in self._sent.items()}
+            sent = Counter({rule.value: count for rule, count in self._sent.items()})
         if not sent:
             return stats
-        off = max(0, stats.rules.get(Rule.OFF.value, 0) - sum(sent.values()))
-        rules = {**stats.rules, Rule.OFF.value: off, **sent}
+        off = max(0, stats.rules.get(Rule.OFF.value, 0) - sent.total())
+        rules = Counter({**stats.rules, Rule.OFF.value: off}) + sent
         return replace(stats, rules={rule: count for rule, count in rules.items() if count})
 
     def _counted(self, prompt: AlignedPrompt) -> AlignedPrompt:

@@ -53,6 +53,13 @@ def test_some_requests_are_sent_as_retrieved_and_say_that_they_are_the_control()
     assert (stats.requests, stats.changed) == (201, 200 - len(control))
 
 
+def test_requests_that_share_nothing_are_counted_as_what_they_are():
+    pilot = pilot_of()
+    for number in range(100):
+        pilot.align([f"Nobody else finds {number}.", f"Nor this: {number}."], f"question {number}")
+    assert pilot.stats().rules == {"off": 1, "nothing_gained": 100}
+
+
 def test_the_control_is_the_same_in_every_pilot():
     rules = [[pilot.align(blocks(n), f"question {n}").rule for n in range(40)] for pilot in (pilot_of(), pilot_of())]
     assert rules[0] == rules[1]
