@@ -10,14 +10,14 @@ from li_measure import BEGIN, END, README, annotated_chat, our_chat, our_query, 
 def test_a_query_engine(kind, bm25, vectors, questions):
     retriever = bm25 if kind == "bm25" else vectors.as_retriever(similarity_top_k=10)
     (prompt, cached), (our_prompt, ours) = (spent(make, retriever, questions) for make in (stock_query, our_query))
-    assert ours >= 2 * cached
+    assert ours >= 1.5 * cached
     assert our_prompt - ours < prompt - cached  # and less is computed
 
 
 def test_chat_engines(vectors, questions):
     retriever = vectors.as_retriever(similarity_top_k=10)
     stock, annotated, ours = (spent(make, retriever, questions) for make in (stock_chat, annotated_chat, our_chat))
-    assert annotated[1] >= 2 * stock[1]
+    assert annotated[1] >= 1.5 * stock[1]
     assert ours[1] >= 10 * stock[1]
     assert ours[0] - ours[1] < stock[0] - stock[1]
 
