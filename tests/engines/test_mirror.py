@@ -27,10 +27,10 @@ from tests.engines.world import (
     ids,
     keys,
     prompt,
-    resident_tokens,
     simple,
     told,
 )
+from tests.resident import resident_tokens
 
 
 def test_the_shortest_path_that_is_gone_and_the_longest_that_is_back():
@@ -43,7 +43,7 @@ def test_the_shortest_path_that_is_gone_and_the_longest_that_is_back():
     assert mirror.apply(ONE, [Removed((4,))]).gone == (("t", (A, B)),), "a tree may have it from a new request"
     assert mirror.apply(ONE, [told(abc[0], parent=3, start=4)]).back == (("t", (A, B, C)),)
     assert mirror.apply(ONE, [Removed((1,))]).gone == (("t", (A,)),), "a head is no path of a tree"
-    assert resident_tokens(mirror, abc[1]) == 4
+    assert resident_tokens(mirror, abc[1].keys, SIZE) == 4
     assert mirror.apply(ONE, [Cleared()]).gone == (("t", (A,)),)
 
 
@@ -86,7 +86,7 @@ def test_a_path_is_there_while_any_holder_has_all_of_it(end):
     assert mirror.apply(("x", 1), [told(tokens[:16]), Removed((0,))]) == Changes()
     holder = {Mirror.remove: "y", Mirror.lost: ("y", 0)}[end]
     assert keys(end(mirror, holder).gone) == [("t", ["a", "b"])]
-    assert resident_tokens(mirror, where) == mirror.expected("t", [A, B]) == 16
+    assert resident_tokens(mirror, where.keys, SIZE) == mirror.expected("t", [A, B]) == 16
     holder = {Mirror.remove: "x", Mirror.lost: ("x", 0)}[end]
     assert keys(end(mirror, holder).gone) == [("t", ["a"])]
     assert keys(mirror.apply(("z", 0), [told(tokens)]).back) == [("t", ["a", "b"])]
@@ -202,7 +202,7 @@ def test_a_large_event_is_taken_in_parts():
     mirror, many = Mirror(), [block(number) for number in range(500)]
     tokens, where = simple(many, "salt")
     mirror.apply(ONE, [told(tokens, extra="salt:salt")])
-    assert resident_tokens(mirror, where) == len(tokens) == 4 * 1_003
+    assert resident_tokens(mirror, where.keys, SIZE) == len(tokens) == 4 * 1_003
     assert mirror.counts().kv_blocks == 1_003
 
 
@@ -295,7 +295,7 @@ def test_told_covered_and_asked_by_many_threads():
             one, _ = some.choice(prompts)
             expected = mirror.expected(one.space, one.blocks)
             assert expected is None or 0 <= expected <= one.ends[-1]
-            assert resident_tokens(mirror, one.covering) <= len(one.tokens)
+            assert resident_tokens(mirror, one.covering.keys, SIZE) <= len(one.tokens)
             mirror.knows(one.space, [block.key for block in one.blocks])
             looks += 1
         return mirror.counts().kv_blocks >= 0
@@ -309,7 +309,7 @@ def test_told_covered_and_asked_by_many_threads():
             done.set()
         assert all(one.result(60) for one in lookers)
     for one, _ in prompts:
-        assert resident_tokens(mirror, one.covering) == machine.has(one) * SIZE
+        assert resident_tokens(mirror, one.covering.keys, SIZE) == machine.has(one) * SIZE
     counts = mirror.counts()
     assert counts.matched == counts.covered > 100
     for passage in mirror._passages._by_use:
@@ -326,9 +326,9 @@ def test_a_forked_child_can_go_on(held):
         mirror._lock.acquire()
     child = os.fork()
     if not child:
-        known = resident_tokens(mirror, where)
+        known = resident_tokens(mirror, where.keys, SIZE)
         mirror.apply(ONE, [told(tokens)])
-        fits = known == (0 if held else 28) and resident_tokens(mirror, where) == 28
+        fits = known == (0 if held else 28) and resident_tokens(mirror, where.keys, SIZE) == 28
         os._exit(0 if fits else 1)
     assert os.waitpid(child, 0)[1] == 0
 

@@ -9,7 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from tests.engines.world import SIZE, Machine, Prompt, World, prompt, resident_tokens
+from tests.engines.world import SIZE, Machine, Prompt, World, prompt
+from tests.resident import resident_tokens
 
 keys = st.lists(st.integers(0, 6), unique=True, max_size=4)
 spaces = st.sampled_from([("one", None), ("two", None), ("acme", "s-acme"), ("other", "s-other")])
@@ -103,7 +104,7 @@ def test_who_listens_late_catches_up(seed, reports):
             world.deliver(machine)
         world.cover(one, machine, cached if reports else None)
         world.deliver(machine)
-        assert resident_tokens(world.mirror, one.covering) == machine.has(one) * SIZE
+        assert resident_tokens(world.mirror, one.covering.keys, SIZE) == machine.has(one) * SIZE
         assert world.mirror.expected(one.space, one.blocks) == one.ends[-1] // SIZE * SIZE
     counts = world.mirror.counts()
     assert 0 < counts.adopted < 30
@@ -161,5 +162,5 @@ def test_one_salts_events_never_credit_another():
         world.cover(other, machine)
         settled(world, machine, one)
         world.check()
-        assert resident_tokens(world.mirror, other.covering) == 0
+        assert resident_tokens(world.mirror, other.covering.keys, SIZE) == 0
         assert world.tree("b").blocks == 0

@@ -13,6 +13,7 @@ from contextpilot_rag.engines.kv import Event, Stored
 from contextpilot_rag.engines.mirror import Changes, Holder, Mirror
 from contextpilot_rag.index.tree import PrefixTree
 from contextpilot_rag.testing import PagedPrefixCache
+from tests.resident import resident_tokens
 
 SIZE = 4
 
@@ -71,12 +72,6 @@ class Machine:
         return self.cache.lookup((*one.tokens, 0), one.salt) // SIZE
 
 
-def resident_tokens(mirror: Mirror, covering: Covering) -> int:
-    """Tokens of a prompt that the mirror believes to be there, in one cache, from its beginning on."""
-    with mirror._lock:
-        return SIZE * max((one.run(covering.keys) for one in mirror._residents.values()), default=0)
-
-
 class World:
     """Engines, the mirror of their caches, and the trees that follow it; in one thread."""
 
@@ -129,7 +124,7 @@ class World:
         """What the mirror says is what the caches have, and the trees have just that."""
         for one in self.covered:
             there = max(machine.has(one) for machine in self.machines)
-            assert resident_tokens(self.mirror, one.covering) == there * SIZE
+            assert resident_tokens(self.mirror, one.covering.keys, SIZE) == there * SIZE
         wanted: dict[Hashable, set[tuple[Hashable, ...]]] = {space: set() for space in self.trees}
         for (space, _, path), (end, one) in self.ends.items():
             if any(machine.has(one) >= end // SIZE for machine in self.machines):

@@ -14,6 +14,7 @@ from contextpilot_rag.engines.chain import chain
 from contextpilot_rag.engines.fleet import Fleet
 from contextpilot_rag.engines.status import EngineStatus
 from contextpilot_rag.prompt.prompt import AlignedPrompt
+from tests.resident import resident_tokens
 
 from .traffic import SYSTEM, Question
 from .under_test import BLOCK, EngineUnderTest
@@ -89,7 +90,7 @@ class Followed:
     def resident(self, messages: list[Any], salt: str | None = None) -> int:
         """Tokens of a prompt that are in the cache, as the mirror says."""
         ids = self.engine.tokens(messages)
-        found: int = self.mirror.resident_tokens(chain(ids, BLOCK, salt), BLOCK)
+        found = resident_tokens(self.mirror, chain(ids, BLOCK, salt), BLOCK)
         return min(found, (len(ids) - 1) // BLOCK * BLOCK)  # the last token is never found
 
     @property

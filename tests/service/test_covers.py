@@ -25,6 +25,7 @@ from contextpilot_rag.service.settings import ServiceSettings
 from contextpilot_rag.testing import FakeEngine
 from contextpilot_rag.types import BlockRef, Namespace
 from tests.remote.service import any_tenant
+from tests.resident import resident_tokens
 from tests.service.followed import in_step, line, settled, told, watch_of
 from tests.service.harness import serving
 from tests.service.test_residency import Taken
@@ -254,7 +255,7 @@ def test_garbage_never_breaks_the_mirror(steps):
     for _ in range(len(steps) + 1):
         made.events("e", 0, [Removed((1, 2, 3, 4))])
     made.events("e", 0, [Stored((1, 2, 3, 4), None, tuple(tokens), 4)])
-    assert made.mirror.resident_tokens(right.keys, 4) == 16
+    assert resident_tokens(made.mirror, right.keys, 4) == 16
 
 
 def test_a_ticket_that_waits_for_room_can_be_told_of_again():
