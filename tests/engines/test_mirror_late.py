@@ -6,7 +6,8 @@ import pytest
 
 from contextpilot_rag.engines.kv import Removed
 from contextpilot_rag.engines.mirror import Changes, Mirror
-from tests.engines.world import ONE, A, B, keys, resident_tokens, simple, told
+from tests.engines.world import ONE, SIZE, A, B, keys, simple, told
+from tests.resident import resident_tokens
 
 
 def late(salt=None, cached=True, mirror=None, space="t", question=9, base=0):
@@ -25,7 +26,7 @@ def test_orphans_find_their_prompt(cached):
     counts = mirror.counts()
     assert (counts.orphans, counts.adopted, counts.kv_blocks, counts.matched) == (0, 1, 7, int(cached))
     assert keys(mirror.apply(ONE, [Removed((3,))]).gone) == [("t", ["a"])]
-    assert resident_tokens(mirror, where) == 12
+    assert resident_tokens(mirror, where.keys, SIZE) == 12
 
 
 def test_orphans_that_come_after_their_prompt_was_covered():
@@ -69,7 +70,7 @@ def test_equal_tokens_of_two_salts_are_told_apart_by_reports():
     mirror.cover("other", "other", [A, B], other, ONE, 16)
     changes = mirror.apply(ONE, [told(tokens, parent=3, start=4)])
     assert keys(changes.back) == [("other", ["a", "b"])]
-    assert resident_tokens(mirror, acme) == 8
+    assert resident_tokens(mirror, acme.keys, SIZE) == 8
     assert keys(mirror.apply(ONE, [told(tokens, 100, parent=101, start=2)]).back) == [("acme", ["a", "b"])]
 
 
@@ -82,6 +83,6 @@ def test_an_adoption_that_another_salt_disputes_is_revoked(cached):
     assert keys(mirror.cover("acme", "acme", [A, B], acme, ONE, 16 if cached else None).gone) == (
         [("other", ["a", "b"])] if cached else [("other", ["a"])]
     )
-    assert resident_tokens(mirror, where) == (16 if cached else 0)
-    assert resident_tokens(mirror, acme) == (16 if cached else 0), "what the engine reported itself"
+    assert resident_tokens(mirror, where.keys, SIZE) == (16 if cached else 0)
+    assert resident_tokens(mirror, acme.keys, SIZE) == (16 if cached else 0), "what the engine reported itself"
     assert mirror.counts().revoked == 1

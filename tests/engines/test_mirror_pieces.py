@@ -17,7 +17,8 @@ from contextpilot_rag.engines.orphans import Orphans
 from contextpilot_rag.engines.passages import Passages
 from contextpilot_rag.engines.resident import Resident
 from tests.engines.publisher import came
-from tests.engines.world import ONE, SIZE, A, B, C, block, covering, ids, resident_tokens, simple, told
+from tests.engines.world import ONE, SIZE, A, B, C, block, covering, ids, simple, told
+from tests.resident import resident_tokens
 
 MANY = 10 * AT_ONCE
 
@@ -65,7 +66,7 @@ def test_much_is_taken_in_in_pieces(sizes, end):
     where = covering(tokens, (2, MANY * SIZE - 1))
     mirror.cover("t", None, [A], where)
     assert mirror.apply(ONE, [told(tokens)]).back == (("t", (A,)),)
-    assert resident_tokens(mirror, where) == MANY * SIZE
+    assert resident_tokens(mirror, where.keys, SIZE) == MANY * SIZE
     changes = {
         "removed": lambda: mirror.apply(ONE, [Removed(tuple(range(MANY)))]),
         "cleared": lambda: mirror.apply(ONE, [Cleared()]),
