@@ -81,12 +81,15 @@ class FedIndex(LocalIndex):
         if self._journal is None:
             return super().align(request)
         own = plain_request(request)
-        share = self._share(own.namespace)
-        with share.lock:
-            share.expire(self._now())
-            alignment = self._decide(own, share)
-            told = self._tell(alignment, share, learn=own.budget.order == "throughput")
-        return told if own is request else replace(told, request=request)
+        while True:
+            share = self._share(own.namespace)
+            with share.lock:
+                if share.dropped:  # it is being read anew from the log; what is told here would be lost with it
+                    continue
+                share.expire(self._now())
+                alignment = self._decide(own, share)
+                told = self._tell(alignment, share, learn=own.budget.order == "throughput")
+            return told if own is request else replace(told, request=request)
 
     def predict(self, request: Request) -> int:
         """Tokens of the request that would be cached if it were sent now. Changes nothing."""
@@ -97,10 +100,13 @@ class FedIndex(LocalIndex):
         if self._journal is None:
             return super().sent(alignment)
         own = replace(alignment, request=plain_request(alignment.request))
-        share = self._share(own.request.namespace)
-        with share.lock:
-            self._tell(own, share, learn=False)
-        return None
+        while True:
+            share = self._share(own.request.namespace)
+            with share.lock:
+                if share.dropped:
+                    continue
+                self._tell(own, share, learn=False)
+            return None
 
     def tree(self, namespace: Namespace) -> PrefixTree | None:
         """A copy of what is believed to be cached for a namespace; None if nothing is known of it."""
@@ -344,16 +350,15 @@ class FedIndex(LocalIndex):
         """Forget what came by the log; what has not come back yet stands after it there."""
         for namespace, share in self._of(space).items():
             if head in {"", namespace.head}:
-                with self._lock:
+                with share.lock, self._lock:  # at once: nobody finds the namespace without what was told just now
                     if self._shares.get(namespace) is not share:
                         continue
                     self._drop(namespace)
-                with share.lock:
                     ahead, share.ahead = share.ahead, None
-                if ahead is not None:
-                    fresh = self._share(namespace)
-                    with fresh.lock:
-                        fresh.ahead = fresh.ahead or ahead
+                    if ahead is not None:
+                        fresh = self._shares[namespace] = self._limits.new_share()
+                        fresh.ahead = ahead
+                        self._make_room(fresh)
 
     def _renew(self) -> None:
         """In a forked child: what the parent has told the log comes back as the parent's."""

@@ -130,14 +130,17 @@ class LocalIndex:
 
     def predict(self, request: Request) -> int:
         """Tokens of the request that would be cached if it were sent now. Changes nothing."""
-        with self._lock:
-            share = self._shares.get(request.namespace)
-        if share is None:
-            return 0
         now, least = self._now(), self._limits.terms.kv_block_tokens or 0
-        with share.lock:
-            share.expire(now)
-            return align(request, share.believed, least=least).predicted_cached_tokens
+        while True:
+            with self._lock:
+                share = self._shares.get(request.namespace)
+            if share is None:
+                return 0
+            with share.lock:
+                if share.dropped:  # another may stand in its place
+                    continue
+                share.expire(now)
+                return align(request, share.believed, least=least).predicted_cached_tokens
 
     def sent(self, alignment: Alignment) -> None:
         """Take a request as sent in an order that was not chosen here."""

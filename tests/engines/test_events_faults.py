@@ -54,9 +54,9 @@ def test_an_engine_that_restarts_behind_a_proxy_is_noticed_by_its_numbers(sink, 
     with Publisher() as publisher, EventProxy(publisher.events, publisher.replay) as proxy:
         listener.add(Engine("http://a:1", name="a", events=proxy.events, replay=proxy.replay))
         assert came(lambda: sink.times("flowing"))
-        for number in range(9):
+        for number in range(300):
             publisher.publish(stored(number))
-        assert came(lambda: len(sink.of("a")) == 9)
+        assert came(lambda: len(sink.of("a")) == 300)
         publisher.stop()
         publisher.start()
         assert came(lambda: publisher.publish(stored(100)) >= 0 and 100 in sink.of("a"))

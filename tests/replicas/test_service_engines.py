@@ -53,8 +53,9 @@ def test_an_eviction_reaches_the_trees_of_all_replicas_whichever_was_told_of_the
             assert watch_of(service).figures().mirror.mismatched == 0
         assert tree(first) == tree(second)
         for pilot in (one, other):
-            again = pilot.align([(name, BLOCKS[name]) for name in "AB"], "What is it?")
-            assert again.cached_blocks == 0, "evicted, and both know"
+            # Not sent: the other one would soon know of it.
+            again = pilot.prepare([(name, BLOCKS[name]) for name in "AB"], "What is it?")
+            assert pilot.predict(again) == 0, "evicted, and both know"
             assert pilot.failures == 0
 
 
