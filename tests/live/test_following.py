@@ -19,7 +19,7 @@ CLOSE = 0.02  # of the cached tokens
 def test_what_is_expected_is_reported_and_what_the_mirror_says_is_there(engine, order):
     """300 questions, a cache of four prompts; after each 50, a few prompts are sent again as they were."""
     outcomes = []
-    with Followed(engine, order=order) as live:
+    with Followed(engine, order=order, min_gain=0.1) as live:
         for number, question in enumerate(recorded(300, top=None), 1):
             outcomes.append(live.ask(question))
             if number % 50 == 0:
