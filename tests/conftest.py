@@ -13,13 +13,6 @@ settings.register_profile("contextpilot", deadline=None)
 settings.load_profile("contextpilot")
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """Half as many more as there are cores: a third of the time tests wait for a clock or for another process."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores + (cores + 1) // 2
-
-
 def pytest_configure(config):
     config.addinivalue_line("markers", "no_cover: what it covers is not counted (pytest-cov's)")
 
