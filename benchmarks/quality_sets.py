@@ -12,6 +12,7 @@ import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,14 @@ def questions(name: str, count: int) -> list[Question]:
 
     Those have an answer, and a gold block among what was retrieved; of conversations, all turns but the first.
     """
+    traffic, pool = _traffic(name)
+    drawn = {one.id for one in pool[:count]}
+    return [replace(one, asked=one.id in drawn) for one in traffic]
+
+
+@cache
+def _traffic(name: str) -> tuple[list[Question], list[Question]]:
+    """A set's requests, and those of them that may be asked, in the order in which they are drawn; read once."""
     of = SETS[name]
     folder = TRACES / of.name
     texts, lengths = _corpus(folder), json.loads((folder / "block_tokens.json").read_text())
@@ -79,7 +88,7 @@ def questions(name: str, count: int) -> list[Question]:
         if blocks:
             found.append(_question(query, blocks, row["qid"], row if of.turns is not None else {}))
     found = _scored(found, texts)
-    return _drawn(found, [one for one in found if _suits(one, of, known[one.id])], count, of)
+    return found, _shuffled([one for one in found if _suits(one, of, known[one.id])], of)
 
 
 def _scored(found: Sequence[Question], texts: Mapping[str, str]) -> list[Question]:
@@ -117,16 +126,14 @@ def _suits(question: Question, of: Recorded, query: Mapping[str, Any]) -> bool:
     return not of.extractive or contained(gold, question.answers[0]) == 1
 
 
-def _drawn(all_: Sequence[Question], suited: Sequence[Question], count: int, of: Recorded) -> list[Question]:
-    """The traffic, with the drawn ones to be asked. Draws of conversations are of whole ones."""
-    random_ = random.Random(f"quality {of.name}")
+def _shuffled(suited: Sequence[Question], of: Recorded) -> list[Question]:
+    """Questions as they are drawn; of conversations whole ones."""
     pool = list(suited)
-    random_.shuffle(pool)
+    random.Random(f"quality {of.name}").shuffle(pool)
     if of.turns is not None:  # turn by turn, so that what stands before is cached
         order = {name: place for place, name in enumerate(dict.fromkeys(one.conversation for one in pool))}
         pool.sort(key=lambda one: order[one.conversation])
-    drawn = {one.id: place for place, one in enumerate(pool[:count])}
-    return [replace(one, asked=one.id in drawn) for one in all_]
+    return pool
 
 
 def _corpus(folder: Path) -> dict[str, str]:

@@ -20,27 +20,27 @@ def test_documents_in_a_system_prompt_are_put_in_order_each_time():
         assert user["content"] == f"And {names}?"
 
 
-def test_a_later_turn_with_other_documents_in_its_system_prompt_is_put_in_order_too():
-    sent = Sent()
-    asked(sent, "ABC", "What is A?")
-    history = [
+def later_turn():
+    """The second turn, with other documents in its system prompt."""
+    return [
+        {"role": "system", "content": documents("DBCA", "Answer from the documents.")["content"]},
         {"role": "user", "content": "What is A?"},
         {"role": "assistant", "content": "The first."},
         {"role": "user", "content": "And D?"},
     ]
-    system = {"role": "system", "content": documents("DBCA", "Answer from the documents.")["content"]}
+
+
+def test_a_later_turn_with_other_documents_in_its_system_prompt_is_put_in_order_too():
+    sent = Sent()
+    asked(sent, "ABC", "What is A?")
+    system, *history = later_turn()
     assert names_in(sent.messages(system, *history)[0]) == list("ABCD")
 
 
 def test_what_was_put_in_order_for_a_later_turn_stays_in_the_next_one():
     sent = Sent()
     asked(sent, "ABC", "What is A?")
-    said = [
-        {"role": "user", "content": "What is A?"},
-        {"role": "assistant", "content": "The first."},
-        {"role": "user", "content": "And D?"},
-    ]
-    system = {"role": "system", "content": documents("DBCA", "Answer from the documents.")["content"]}
+    system, *said = later_turn()
     second = sent.messages(system, *said)
     more = [{"role": "assistant", "content": "The fourth."}, {"role": "user", "content": "Sure?"}]
     assert sent.messages(system, *said, *more)[:4] == second
