@@ -187,11 +187,11 @@ class FedIndex(LocalIndex):
         """Own records will not come back one by one: they are part of what `replace_space` is given, or given up."""
         shares = self._of(space).values()
         for name in names:
-            self._early.pop(name, None)
             for share in shares:
                 with share.lock:
                     if share.ahead is not None and share.ahead.arrived(name) and not share.ahead:
                         share.ahead = None
+            self._early.pop(name, None)  # after that: until then an answer may be put there
             self._forgotten(space, name)
 
     def stray(self, space: Namespace) -> None:
@@ -260,18 +260,22 @@ class FedIndex(LocalIndex):
         name = alignment.ticket
         if self._journal is None or name is None:
             return
-        with self._lock:
-            applied = self._applied.get(name)
-            share = self._shares.get(alignment.request.namespace)
-        if applied is None and share is not None:
-            with share.lock:
-                if share.ahead is not None and name in share.ahead:
-                    self._early[name] = usage
-                    if len(self._early) > UNANSWERED:
-                        self._early.popitem(last=False)
-                    return
+        while True:
             with self._lock:
-                applied = self._applied.get(name)  # it came back just now
+                applied = self._applied.get(name)
+                share = self._shares.get(alignment.request.namespace)
+            if applied is None and share is not None:
+                with share.lock:
+                    if share.dropped:  # another may stand in its place, with what waited here
+                        continue
+                    if share.ahead is not None and name in share.ahead:
+                        self._early[name] = usage
+                        if len(self._early) > UNANSWERED:
+                            self._early.popitem(last=False)
+                        return
+                with self._lock:
+                    applied = self._applied.get(name)  # it came back just now
+            break
         if applied is not None:
             self._tell_answer(applied, usage, name)
 

@@ -248,7 +248,7 @@ class Reader:
             core.counts["dropped"] += len(given_up) + len(left_out)
         for space, some in given_up + overdue:
             self._take_in(space, some)
-        for space, some in left_out:
+        for space, some in given_up + left_out:  # which the log will never bring
             core.sink.included(space, [f"{core.writer}-{waiting.number}" for waiting in some])
 
     def _take_in(self, space: Space, some: Sequence[Waiting]) -> None:

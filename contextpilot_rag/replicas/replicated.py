@@ -36,12 +36,12 @@ class ReplicatedIndex(FedIndex):
         """What was told to the log and has not come back is waited for no longer."""
         with self._lock:
             shares = list(self._shares.values())
-            self._early.clear()
             self._forgetting.clear()
         for share in shares:
             with share.lock:
                 share.ahead = None
                 self._resized(share)
+        self._early.clear()  # after that: until then an answer may be put there
 
 
 class _Told:

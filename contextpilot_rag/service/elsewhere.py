@@ -43,7 +43,7 @@ class Elsewhere:
         self._put = put
         self._forgot = forgot
 
-    def take(self, pool: Pool, space: Namespace, name: str, record: Record, *, own: bool) -> None:
+    def take(self, pool: Pool, space: Namespace, name: str, record: Record, *, own: bool, stray: bool = False) -> None:
         """Take in the next record of a namespace's log.
 
         Args:
@@ -52,9 +52,10 @@ class Elsewhere:
             name: of the record.
             record: `sound`.
             own: this replica told it.
+            stray: the log has not brought it: it is away, and will be told again.
         """
         if isinstance(record, Turned | TalkForgotten):
-            self._talked(pool, space, name, record)
+            self._talked(pool, space, name, record, stray=stray)
         elif isinstance(record, Ticketed | Reported | Covered):
             tenant = self._tenant(pool, record.tenant)
             if tenant is not None and not own:
@@ -68,7 +69,7 @@ class Elsewhere:
         """An own record will not come back."""
         pool.index.included(space, [name])
         if not pool.shared:
-            self._service.tenant(pool.named[1]).ledgers.unbar(name)
+            self._service.tenant(pool.named[1]).ledgers.arrived(name)
 
     def replaced(self) -> None:
         """What was known of a space was replaced: perhaps because of what others had forgotten of it."""
@@ -80,13 +81,14 @@ class Elsewhere:
         uses = name == of if kind == "tenant" else name in self._service.sharing.get(of, ())
         return self._service.tenant(name) if uses else None
 
-    def _talked(self, pool: Pool, space: Namespace, name: str, record: Turned | TalkForgotten) -> None:
+    def _talked(self, pool: Pool, space: Namespace, name: str, record: Turned | TalkForgotten, *, stray: bool) -> None:
         if pool.shared:
             return
         ledgers = self._service.tenant(pool.named[1]).ledgers
+        waited = ledgers.arrived(name) if not stray else False
         if isinstance(record, Turned):
             ledgers.apply(delta_of(record, space))
-        elif not ledgers.unbar(name):  # else it was forgotten here when that was told
+        elif not waited:  # else it was forgotten here when that was told
             ledgers.forget(replace(space, head=record.head), record.name)
             self._forgot()
 

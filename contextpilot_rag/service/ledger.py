@@ -126,6 +126,8 @@ class Ledgers:
         self._by_space: dict[Namespace, dict[tuple[Namespace, str], Ledger]] = {}  # without a head
         self._blocks = 0
         self._bars: OrderedDict[str, tuple[Namespace | None, str | None]] = OrderedDict()
+        self._told: dict[str, str] = {}  # answers that the log has been told of and has not brought back, by record
+        self._ahead: set[str] = set()  # those answers
 
     def __len__(self) -> int:
         return len(self._ledgers)
@@ -220,8 +222,14 @@ class Ledgers:
         if len(self._bars) > _BARS:
             self._bars.popitem(last=False)
 
-    def unbar(self, record: str) -> bool:
-        """The record came back, or never will; whether it was waited for."""
+    def told(self, record: str, answer: str) -> None:
+        """The log was told of an answer that was given here: until the record is back, `replace` does not drop it."""
+        self._told[record] = answer
+        self._ahead.add(answer)
+
+    def arrived(self, record: str) -> bool:
+        """The log brought a record told here, or never will; whether it was one that has something forgotten."""
+        self._ahead.discard(self._told.pop(record, ""))
         return self._bars.pop(record, None) is not None
 
     def _barred(self, key: tuple[Namespace, str]) -> bool:
@@ -254,6 +262,24 @@ class Ledgers:
                 ledger.add(answer, given)
         ledger.used_at = self._clock()
         self._put(key, ledger)
+
+    def replace(self, namespace: Namespace, name: str, answers: Iterable[tuple[str, Given]]) -> None:
+        """Know of one what is known elsewhere, and beside it only what was answered here and the log does not have yet.
+
+        At once, so that a turn that comes meanwhile finds what it follows. No answers: nothing is known elsewhere.
+        """
+        key = (namespace, name)
+        old = self._ledgers.get(key) or Ledger()
+        self._remove(key)
+        kept = Ledger()
+        for answer, given in () if self._barred(key) else answers:
+            kept.add(answer, given)
+        for answer, given in old.answers.items():
+            if answer in self._ahead and answer not in kept.answers:
+                kept.add(answer, given)
+        if kept.answers:
+            kept.used_at = self._clock()
+            self._put(key, kept)
 
     def _put(self, key: tuple[Namespace, str], ledger: Ledger) -> None:
         """Keep one, and forget those used longest ago. One that alone is too large is not kept: it is given in full."""

@@ -7,6 +7,7 @@ between requests.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import msgspec
@@ -62,6 +63,7 @@ class ServiceSink:
         self._moved = moved
         self._loop = InLoop()
         self._done = self._loop.done
+        self._stray: set[Space] = set()
 
     def open(self) -> None:
         """Feed the service, in the loop that runs."""
@@ -99,19 +101,21 @@ class ServiceSink:
 
     def stray(self, space: Space) -> None:
         """What is applied from here on came not by the log."""
+        self._stray.add(space)
         pool = self._done(self._known(space), None)
         if pool is not None:
             pool.index.stray(space.namespace)
 
     def dump(self, space: Space) -> Iterator[bytes]:
         """What is known of a space: its index, and its conversations."""
+        self._stray.discard(space)  # whoever dumps those has what was taken in be the log's
         if self.follows(space):
             parts = self._dump(space)
             while some := self._done(_slice(parts), []):
                 yield from map(_encoder.encode, some)
 
     def replace(self, space: Space, parts: Iterable[bytes]) -> None:
-        """Know of a space what was dumped elsewhere, and nothing else.
+        """Know of a space what was dumped elsewhere, and nothing else but what the log is still to be told.
 
         Raises:
             StateError: the parts tell of no such thing; nothing was changed.
@@ -127,6 +131,7 @@ class ServiceSink:
                 talks += map(saved.conversation, part.ledgers)
             else:
                 states.append(part)
+        self._stray.discard(space)
         pool = self._done(self._known(space), None)
         if pool is not None:
             known = any(True for _ in pool.index.dump_space(space.namespace))
@@ -139,7 +144,8 @@ class ServiceSink:
             pool = self._pool(space)  # which may have gone in between
             if pool is None:
                 return
-            self._elsewhere.take(pool, space.namespace, arrived.name, record, own=arrived.own)
+            stray = arrived.own and space in self._stray
+            self._elsewhere.take(pool, space.namespace, arrived.name, record, own=arrived.own, stray=stray)
             await slices.next()
         if records:
             self._moved()
@@ -161,10 +167,12 @@ class ServiceSink:
         kind, name = pool_named(space.pool)
         if kind == "tenant" and self._pool(space) is not None:
             ledgers, slices = self._service.tenant(name).ledgers, Slices(SLICE_SECONDS)
-            known = bool(ledgers.forget(space.namespace)) or known
-            for namespace, talk, answers in talks:
-                if Namespace(namespace.tenant, namespace.model, namespace.corpus) == space.namespace:
-                    ledgers.restore(namespace, talk, answers)
+            told = {(namespace, talk): answers for namespace, talk, answers in talks}
+            here = [key for key, _ in ledgers.items(space.namespace) if key not in told]
+            known = known or bool(ledgers.items(space.namespace))
+            for namespace, talk in (*here, *told):
+                if replace(namespace, head="") == space.namespace:
+                    ledgers.replace(namespace, talk, told.get((namespace, talk), ()))
                 await slices.next()
         self._moved()
         if known:

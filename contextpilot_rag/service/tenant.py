@@ -156,8 +156,9 @@ class Tenant:
         this = self.tickets.new()  # a ticket may be the client's, and have been answered before
         labelled = self.ledgers.turn(namespace, turn, placed, this)
         own = self._pool_of(Namespace())  # also where others share the corpus: a conversation is its tenant's alone
-        if own.journal is not None and labelled.delta is not None:
-            own.tell(namespace, turned(labelled.delta))
+        record = None if labelled.delta is None else own.tell(namespace, turned(labelled.delta))
+        if record is not None:
+            self.ledgers.told(record, this)
         return labelled, this
 
     def _put(self, name: str, ticket: Ticket, pool: Pool) -> None:

@@ -83,9 +83,9 @@ class Node:
             pool.index.replace_space(space.namespace, [part for part in parts if not isinstance(part, LogPart)])
             if not pool.shared:
                 ledgers = self.service.tenant(pool.named[1]).ledgers
-                ledgers.forget(space.namespace)
-                for saved in talks:
-                    ledgers.restore(*conversation(saved))
+                told = {(space, name): answers for space, name, answers in map(conversation, talks)}
+                for key in dict.fromkeys([*(key for key, _ in ledgers.items(space.namespace)), *told]):
+                    ledgers.replace(*key, told.get(key, ()))
         self.position = other.position
 
 

@@ -13,6 +13,7 @@ from contextpilot_rag.errors import StateError
 from contextpilot_rag.remote import wire
 from contextpilot_rag.replicas.sink import Arrived
 from contextpilot_rag.replicas.space import Space
+from contextpilot_rag.service import replica_sink
 from contextpilot_rag.service.auth import OpenGate
 from contextpilot_rag.service.core import Service
 from contextpilot_rag.service.elsewhere import Elsewhere
@@ -85,6 +86,48 @@ async def test_what_is_dumped_is_taken_over_whole_with_conversations_of_that_nam
     assert not service.tenant("").ledgers.knows(Namespace(corpus="other"), wire.TurnIn("talk", answer.turn, 3))
     for blocks, tokens in (("ab", 20), ("xy", 0)):
         assert service.tenant("").predict(wire.AlignIn(as_given(blocks))).predicted_cached_tokens == tokens
+
+
+def talking(node, *talks):
+    """A node that answered a first turn of each, and what says whether it knows them."""
+    node.sink.open()
+    tenant = node.tenant("")
+    answers = [tenant.align(wire.AlignIn(as_given("ab"), conversation=wire.TurnIn(talk))) for talk in talks]
+    turns = [wire.TurnIn(talk, answer.turn, 3) for talk, answer in zip(talks, answers, strict=True)]
+    return lambda: [tenant.ledgers.knows(Namespace(), turn) for turn in turns]
+
+
+async def test_what_the_log_is_still_to_be_told_stays_when_a_snapshot_is_taken_over():
+    (node,) = nodes(1, ServiceSettings())
+    knows = talking(node, "one", "two")
+    own = [Arrived(name, data, own=True) for _, name, data, _ in node.outbox]
+    await asyncio.to_thread(node.sink.replace, SPACE, [])
+    assert knows() == [True, True]
+    await asyncio.to_thread(node.sink.stray, SPACE)  # the log is away: what was told is taken in without it for now
+    await asyncio.to_thread(node.sink.apply, SPACE, own)
+    await asyncio.to_thread(node.sink.replace, SPACE, [])
+    assert knows() == [True, True]
+    await asyncio.to_thread(node.sink.apply, SPACE, own[: len(own) // 2])  # now the log has brought half of it
+    await asyncio.to_thread(node.sink.replace, SPACE, [])
+    assert knows() == [False, True]
+    await asyncio.to_thread(node.sink.included, SPACE, [record.name for record in own])  # and never will the rest
+    await asyncio.to_thread(node.sink.replace, SPACE, [])
+    assert knows() == [False, False]
+
+
+async def test_conversations_that_a_snapshot_has_are_known_all_the_while_it_is_taken_over(monkeypatch):
+    monkeypatch.setattr(replica_sink, "SLICE_SECONDS", 0.0)
+    (node,) = nodes(1, ServiceSettings())
+    knows = talking(node, *map(str, range(20)))
+    own = [Arrived(name, data, own=True) for _, name, data, _ in node.outbox]
+    await asyncio.to_thread(node.sink.apply, SPACE, own)
+    parts = await asyncio.to_thread(lambda: list(node.sink.dump(SPACE)))
+    work = asyncio.create_task(asyncio.to_thread(node.sink.replace, SPACE, parts))
+    while not work.done():
+        assert all(knows())
+        await asyncio.sleep(0)
+    await work
+    assert all(knows())
 
 
 @pytest.mark.parametrize(
