@@ -32,7 +32,7 @@ class Log:
         return [record for _, record in self.told if isinstance(record, Observed)]
 
 
-class Between(OrderedDict):
+class Between(OrderedDict[str, object]):
     """Where early answers are kept: once one was looked for, something else happens."""
 
     def __init__(self, happens):
