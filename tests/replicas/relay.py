@@ -168,7 +168,8 @@ class Relay:
             for way in ways:  # the other may wait for a way that is cut
                 way.cancel()
             for one in writers:
-                one.close()
+                if not one.is_closing():  # a TLS transport that is closed twice knows its socket no more, for `reset`
+                    one.close()
             for one in writers:
                 with suppress(OSError):
                     await one.wait_closed()
