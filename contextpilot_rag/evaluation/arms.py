@@ -33,6 +33,7 @@ _SINGLE = (
     Arm("min_gain 10 %, gap", "gap", "order", about="left alone where the best score is a fifth above the next"),
     Arm("min_gain 10 %, best last", "best-last", "order", about="the best block is not aligned, and stands last"),
     Arm("min_gain 40 %", "gain-40", "order", about="only very large gains"),
+    Arm("min_gain 40 %, no hint", "gain-40", about="the same, and nothing is said of it"),
     Arm("throughput", "throughput", "order", about="heaviest prefix, the rest by what is shared; all labels"),
     Arm("throughput, no hint", "throughput", about="the same, and nothing is said of it"),
     Arm("throughput, hint: sentence", "throughput", "sentence", about="the same, with the best block's sentence"),
