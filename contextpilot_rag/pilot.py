@@ -60,7 +60,7 @@ class ContextPilot(Upkeep):
     Raises:
         SettingsError: an unknown setting, index or namespace, or a value that a setting cannot have.
 
-    >>> pilot = ContextPilot()
+    >>> pilot = ContextPilot(order_hint=True)
     >>> monday = pilot.align([("a", "Slices count from zero."), ("b", "A step may be negative.")], "What is a step?")
     >>> tuesday = pilot.align([("b", "A step may be negative."), ("a", "Slices count from zero.")], "And a slice?")
     >>> tuesday.labels
@@ -288,7 +288,7 @@ class ContextPilot(Upkeep):
         >>> plan = pilot.plan({"q1": ["Slices. " * 40, "Steps."], "q2": ["Steps.", "Slices. " * 40]})
         >>> with FakeEngine() as engine:
         ...     asyncio.run(pilot.run(plan, engine.base_url, max_tokens=3))
-        <RunReport: 2 requests, 40.9% of 235 prompt tokens cached>
+        <RunReport: 2 requests, 44.4% of 216 prompt tokens cached>
         """
         chosen = RunOptions(concurrency, system, model, results, retries, give_up_after, progress, options)
         return await send_plan(plan, client, chosen, self.asker, self.aobserve)

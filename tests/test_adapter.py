@@ -232,7 +232,7 @@ def test_a_strict_adapter_raises():
 
 @given(st.permutations(range(5)))
 def test_the_hint_of_an_order(order):
-    pilot = ContextPilot(order="throughput")
+    pilot = ContextPilot(order="throughput", order_hint=True)
     blocks = [f"block {number}" for number in range(5)]
     pilot.align([blocks[rank] for rank in order])
     prompt = pilot.align(blocks)

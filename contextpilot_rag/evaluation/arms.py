@@ -17,26 +17,30 @@ BASE = "as retrieved"
 
 _SINGLE = (
     Arm(BASE, "retrieved", about="the retriever's order"),
-    Arm("balanced", "balanced", "order", about="the default: gains of a quarter; all labels, best first"),
-    Arm("balanced, no hint", "balanced", about="the same, and nothing is said of it"),
-    Arm("min_gain 0", "gain-0", "order", about="every gain is taken"),
-    Arm("min_gain 10 %", "gain-10", "order", about="smaller gains are taken, too"),
-    Arm("min_gain 10 %, no hint", "gain-10", about="the same, and nothing is said of it"),
+    Arm("balanced", "balanced", about="the default: gains of a quarter, and nothing is said of it"),
+    Arm("balanced, hint: order", "balanced", "order", about="all labels, best first"),
+    Arm("min_gain 0, hint: order", "gain-0", "order", about="every gain is taken"),
+    Arm("min_gain 10 %", "gain-10", about="smaller gains are taken, too"),
+    Arm("min_gain 10 %, hint: order", "gain-10", "order", about="all labels, best first"),
     Arm("min_gain 10 %, hint: best", "gain-10", "best", about="the best block's label"),
     Arm("min_gain 10 %, hint: title", "gain-10", "title", about="label, and how the best block begins"),
     Arm("min_gain 10 %, hint: sentence", "gain-10", "sentence", about="label, and the best block's nearest sentence"),
-    Arm("min_gain 10 %, echo 1", "gain-10", "order", echo=1, about="the best block once more at the end"),
-    Arm("min_gain 10 %, echo 2", "gain-10", "order", echo=2, about="the two best blocks once more"),
-    Arm("min_gain 10 %, protect_top 1", "protect-1", "order", about="the best block stays first"),
-    Arm("min_gain 10 %, protect_top 3", "protect-3", "order", about="the three best stay"),
-    Arm("min_gain 10 %, displacement 2", "near-2", "order", about="no block moves more than two places"),
-    Arm("min_gain 10 %, gap", "gap", "order", about="left alone where the best score is a fifth above the next"),
-    Arm("min_gain 10 %, best last", "best-last", "order", about="the best block is not aligned, and stands last"),
-    Arm("min_gain 40 %", "gain-40", "order", about="only very large gains"),
-    Arm("min_gain 40 %, no hint", "gain-40", about="the same, and nothing is said of it"),
-    Arm("throughput", "throughput", "order", about="heaviest prefix, the rest by what is shared; all labels"),
-    Arm("throughput, no hint", "throughput", about="the same, and nothing is said of it"),
-    Arm("throughput, hint: sentence", "throughput", "sentence", about="the same, with the best block's sentence"),
+    Arm("min_gain 10 %, hint: order, echo 1", "gain-10", "order", echo=1, about="the best block once more at the end"),
+    Arm("min_gain 10 %, hint: order, echo 2", "gain-10", "order", echo=2, about="the two best blocks once more"),
+    Arm("protect_top 1, hint: order", "protect-1", "order", about="gains of a tenth; the best block stays first"),
+    Arm("protect_top 3, hint: order", "protect-3", "order", about="gains of a tenth; the three best stay"),
+    Arm(
+        "displacement 2, hint: order", "near-2", "order", about="gains of a tenth; no block moves further than two"
+    ),
+    Arm(
+        "gap, hint: order", "gap", "order", about="gains of a tenth, unless the best score is a fifth above"
+    ),
+    Arm("best last, hint: order", "best-last", "order", about="gains of a tenth; the best block stands last"),
+    Arm("min_gain 40 %", "gain-40", about="only very large gains"),
+    Arm("min_gain 40 %, hint: order", "gain-40", "order", about="all labels, best first"),
+    Arm("throughput", "throughput", about="heaviest prefix, the rest by what is shared"),
+    Arm("throughput, hint: order", "throughput", "order", about="all labels, best first"),
+    Arm("throughput, hint: sentence", "throughput", "sentence", about="with the best block's sentence"),
     Arm("sorted by id", "sorted", about="control"),
     Arm("shuffled", "shuffled", about="control"),
     Arm("reversed", "reversed", about="control: the best block last"),
@@ -49,10 +53,10 @@ _TALKS = (
     Arm(BASE, "each turn everything", about="every block each turn, in the retriever's order"),
     Arm("blocks replaced", "blocks once", about="location hints for blocks that were given"),
     Arm("blocks and chunks replaced", "blocks and chunks once", about="and for parts of blocks"),
-    Arm("aligned", "aligned, everything", "order", about="every block each turn, aligned"),
-    Arm("aligned, blocks replaced", "aligned, blocks once", "order", about="the default of a conversation"),
-    Arm("aligned, blocks and chunks replaced", "aligned, chunks once", "order", about="all of it"),
-    Arm("throughput, blocks replaced", "aligned for throughput, blocks once", "order", about="the other preset"),
+    Arm("aligned", "aligned, everything", about="every block each turn, aligned"),
+    Arm("aligned, blocks replaced", "aligned, blocks once", about="the default of a conversation"),
+    Arm("aligned, blocks and chunks replaced", "aligned, chunks once", about="all of it"),
+    Arm("throughput, blocks replaced", "aligned for throughput, blocks once", about="the other preset"),
 )
 
 TALKS: Mapping[str, Arm] = {arm.name: arm for arm in _TALKS}
@@ -61,7 +65,7 @@ TALKS: Mapping[str, Arm] = {arm.name: arm for arm in _TALKS}
 USUAL: tuple[str, ...] = (
     BASE,
     "balanced",
-    "balanced, no hint",
+    "balanced, hint: order",
     "min_gain 10 %",
     "min_gain 40 %",
     "throughput",
@@ -95,8 +99,8 @@ def settings_of(arm: Arm) -> Settings | None:
 def written(settings: Settings) -> str:
     """Settings as they stand in code, those only that are not what they are anyway.
 
-    >>> written(Settings(order="throughput", order_hint=False))
-    'ContextPilot(order="throughput", order_hint=False)'
+    >>> written(Settings(order="throughput", order_hint=True))
+    'ContextPilot(order="throughput", order_hint=True)'
     """
     usual = Settings()
     shown = {one.name: getattr(settings, one.name) for one in fields(Settings)}

@@ -103,9 +103,9 @@ class AlignIn(Struct, forbid_unknown_fields=True, omit_defaults=True):
         bool | Wording,
         Meta(
             description="How a changed order is told: by all labels (`order`, or true), by the best block's (`best`), "
-            "or with words of it, too (`title`, `sentence`: every block then has to have its text)."
+            "or with words of it, too (`title`, `sentence`: every block then has to have its text). False: it is not."
         ),
-    ] = True
+    ] = False
 
 
 class BatchIn(Struct, forbid_unknown_fields=True):

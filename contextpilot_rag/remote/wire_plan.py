@@ -40,8 +40,11 @@ class PlanIn(Struct, forbid_unknown_fields=True, omit_defaults=True):
     ] = False
     order_hint: Annotated[
         bool | Literal["order", "best"],
-        Meta(description="How the order hints tell a changed order: by all labels, or by the best block's."),
-    ] = True
+        Meta(
+            description="How a changed order is told: by all labels (`order`, or true), or by the best block's "
+            "(`best`). False: it is not."
+        ),
+    ] = False
 
 
 class ProgressOut(Struct):

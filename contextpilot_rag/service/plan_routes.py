@@ -18,6 +18,7 @@ _BATCH = {
         {"key": "q2", "blocks": [{"id": "c", "tokens": 250}, {"id": "b", "tokens": 200}, {"id": "a", "tokens": 300}]},
     ],
     "time_budget": 5.0,
+    "order_hint": True,
 }
 _JOB = {"id": _ID, "status": "queued", "requests": 2, "blocks": 5, "tokens": 1250, "namespaces": 1}
 _PLAN = {

@@ -33,10 +33,12 @@ class Clock:
 
 @dataclass
 class Proxied:
-    """What becomes of requests that come one after another."""
+    """What becomes of requests that come one after another. With order hints: that is the harder case."""
 
     dedup: Dedup = ALL
-    pilot: AsyncContextPilot = field(default_factory=lambda: AsyncContextPilot(dedup="blocks+chunks", min_gain=0))
+    pilot: AsyncContextPilot = field(
+        default_factory=lambda: AsyncContextPilot(dedup="blocks+chunks", min_gain=0, order_hint=True)
+    )
     clock: Clock = field(default_factory=Clock)
     characters: int = 64 * 2**20
 

@@ -63,8 +63,7 @@ def test_the_same_documents_in_another_order_are_cached(both):
     assert sorted(line for line in sent.splitlines() if "Line 0" in line) == sorted(
         line for line in documents(SECOND).splitlines() if "Line 0" in line
     )
-    assert sent.endswith(f"What is in {SECOND}?")
-    assert "Order of relevance, best first" in sent
+    assert sent.endswith(f"</documents>\n\nWhat is in {SECOND}?"), "by default, the order of relevance is not told"
 
 
 def test_headers_say_what_was_done(both):

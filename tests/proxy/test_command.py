@@ -39,13 +39,14 @@ def posted(raw):
 def test_without_options_all_is_as_the_settings_have_it():
     assert settings_of(options()) == ProxySettings()
     assert pilot_settings_of(options()) == Settings(dedup="blocks+chunks")
+    assert pilot_settings_of(options()).order_hint is False
 
 
 def test_options_are_the_settings():
     found = options(
         "--upstream", "http://a:1 name=a", "--upstream", "http://b:2", "--port", "9", "--open", "--host", "0.0.0.0",
         "--lists", "numbered,headed", "--no-tool-results", "--max-body", "none", "--order", "throughput",
-        "--dedup", "blocks", "--index", "http://index:8765",
+        "--dedup", "blocks", "--index", "http://index:8765", "--order-hint", "yes",
     )  # fmt: skip
     settings = settings_of(found)
     assert [engine.name for engine in settings.engines] == ["a", "b:2"]
@@ -53,7 +54,9 @@ def test_options_are_the_settings():
         upstreams="http://a:1 name=a\nhttp://b:2", port=9, open=True, host="0.0.0.0", lists="numbered,headed",
         tool_results=False,
     )  # fmt: skip
-    assert pilot_settings_of(found) == Settings(order="throughput", dedup="blocks", index="http://index:8765")
+    assert pilot_settings_of(found) == Settings(
+        order="throughput", dedup="blocks", index="http://index:8765", order_hint=True
+    )
 
 
 def test_an_option_wins_over_the_environment(monkeypatch):

@@ -55,6 +55,15 @@ def test_a_shared_block_comes_first_and_the_order_of_relevance_is_told():
     assert proxied.last.order == (1, 0)
 
 
+def test_the_order_of_relevance_is_told_to_nobody_who_did_not_ask_for_it():
+    proxied = Proxied(pilot=AsyncContextPilot(min_gain=0))
+    proxied.send({"messages": [SYSTEM, user("q", SLICES, STEPS)]})
+    sent = proxied.send({"messages": [SYSTEM, user("r", SETS, SLICES)]})["messages"][1]["content"]
+    assert sent == f"<documents>\n[1] {SLICES}\n\n[2] {SETS}\n</documents>\n\nr"
+    told = proxied.send({"messages": [SYSTEM, user("s", SETS, SLICES, order_hint=True)]})["messages"][1]["content"]
+    assert told.endswith("</documents>\n\nOrder of relevance, best first: [2] > [1]\n\ns")
+
+
 def test_other_beginnings_share_nothing():
     proxied = Proxied()
     proxied.send({"messages": [SYSTEM, user("q", SLICES, STEPS)]})
@@ -348,9 +357,12 @@ def _plain(value: Any) -> bool:
     _turns.filter(_plain),
     st.sampled_from([Dedup(False), BLOCKS, ALL, Dedup(chunks=True, normalise=False)]),
     st.sampled_from(list(FORMATS_OF)),
+    st.booleans(),
 )
-def test_nothing_is_lost_and_what_was_sent_stays(turns, dedup, api):
-    proxied = Proxied(dedup, AsyncContextPilot(min_gain=0, order="throughput", normalise=dedup.normalise))
+def test_nothing_is_lost_and_what_was_sent_stays(turns, dedup, api, hinted):
+    proxied = Proxied(
+        dedup, AsyncContextPilot(min_gain=0, order="throughput", order_hint=hinted, normalise=dedup.normalise)
+    )
     name = FORMATS_OF[api][0]
     opening, *_ = _requests([(turns[0][0][::-1], "Other?", [], False)], api)
     proxied.send(opening, api)  # so that there is an order to be had

@@ -33,10 +33,11 @@ def body(*messages, **fields):
 
 
 class Sent:
-    """A rewriter, asked from blocking code."""
+    """A rewriter, asked from blocking code. With order hints, unless `options` say otherwise: the harder case."""
 
     def __init__(self, index=None, tenant="", options=None, **chosen):
-        self.pilot = AsyncContextPilot(index, **{"dedup": "blocks+chunks", "min_gain": 0.0, **(options or {})})
+        usual = {"dedup": "blocks+chunks", "min_gain": 0.0, "order_hint": True}
+        self.pilot = AsyncContextPilot(index, **usual | (options or {}))
         self.rewriter = Rewriter(self.pilot, ProxySettings(upstreams="http://127.0.0.1:1", **chosen))
         self.tenant = tenant
 

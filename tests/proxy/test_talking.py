@@ -50,6 +50,7 @@ class World:
         self.most = random.choice([3, 10_000, 10_000])
         self.tenants = random.choice([["", "a", "b"], [""], ["a", "b"]])
         self.cloud = random.choice(["", "", "openai", "anthropic"])
+        self.order_hint = random.choice([False, "order", "order"])
         apis = ["messages"] if self.cloud == "anthropic" else ["chat", "chat", "responses", "messages", "completions"]
         main, talker = random.choice(apis), Talker(random)
         gives = ["", "", "", "", "message", "body", "named"]
@@ -64,6 +65,7 @@ class World:
             dedup=self.dedup,
             normalise=self.normalise,
             order=self.order,
+            order_hint=self.order_hint,
             min_gain=0.0,
             salt_secret=SECRET,
         )

@@ -39,7 +39,12 @@ class Shared(World):
 
     def one(self, node):
         pilot = AsyncContextPilot(
-            dedup=self.dedup, normalise=self.normalise, order=self.order, min_gain=0.0, salt_secret=SECRET
+            dedup=self.dedup,
+            normalise=self.normalise,
+            order=self.order,
+            order_hint=self.order_hint,
+            min_gain=0.0,
+            salt_secret=SECRET,
         )
         chosen = {"lists": self.lists, "labels": self.labels, "max_memory": self.most, "salt_secret": SECRET}
         return Rewriter(

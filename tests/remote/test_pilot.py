@@ -30,7 +30,7 @@ def traffic(seed: int, many: int = 60) -> list[list[str]]:
 
 @pytest.mark.parametrize("order", ["retrieved", "balanced", "throughput", "fixed"])
 def test_the_prompts_are_those_of_an_index_in_the_process(service, order):
-    near, far = ContextPilot(order=order), pilot_for(service, order=order)
+    near, far = ContextPilot(order=order, order_hint=True), pilot_for(service, order=order, order_hint=True)
     with far:
         for number, texts in enumerate(traffic(1)):
             one, other = near.align(texts, f"question {number}"), far.align(texts, f"question {number}")

@@ -49,7 +49,7 @@ def test_keys_positions_labels_and_repeated_blocks_come_back():
 
 
 def test_an_order_that_is_new_has_a_hint_and_names_its_source():
-    plan = planned(batch(request("ab"), request("cba")))
+    plan = planned(batch(request("ab"), request("cba"), order_hint=True))
     first, second = plan.alignments
     assert (first.request, second.request, second.order) == (0, 1, [2, 1, 0])
     assert second.order_hint == "Order of relevance, best first: [3] > [2] > [1]"

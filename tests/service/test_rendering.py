@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,16 +29,22 @@ def test_it_is_the_same_as_a_pilots(requests, question):
         assert sent.content == pilot.align(some, question).user_message
 
 
-def test_a_conversation_is_the_same_as_a_pilots_and_loses_nothing():
-    tenant, talk = Service(ServiceSettings()).tenant(""), ContextPilot().conversation()
+@pytest.mark.parametrize("hinted", [False, True])
+def test_a_conversation_is_the_same_as_a_pilots_and_loses_nothing(hinted):
+    tenant, pilot = Service(ServiceSettings()).tenant(""), ContextPilot(order_hint=hinted)
+    tenant.align(wire.AlignIn(blocks([LONG[1], LONG[0]])))
+    pilot.align([LONG[1], LONG[0]])  # so that the first turn's order changes
+    talk = pilot.conversation()
     after, label, messages = None, 1, []
     for some in ([0, 1, 2], [2, 3, 0], [4, 1, 5]):
         turn = wire.TurnIn("c", after, label)
-        sent = tenant.align(wire.AlignIn(blocks(LONG[one] for one in some), conversation=turn, question="Why?"))
+        asked = {"conversation": turn, "question": "Why?", "order_hint": hinted}
+        sent = tenant.align(wire.AlignIn(blocks(LONG[one] for one in some), **asked))
         assert sent.content == talk.align([LONG[one] for one in some], "Why?").user_message
         talk.answer("So.")
         messages += [{"role": "user", "content": sent.content}, {"role": "assistant", "content": "So."}]
         after, label = sent.turn, max(label, *(one + 1 for one in sent.labels))
+    assert ("Order of relevance" in messages[0]["content"]) is hinted
     assert "(given above)" in messages[2]["content"]
     whole = [message["content"] for message in expand(messages)]
     assert all(LONG[one] in whole[4] for one in (4, 1, 5))

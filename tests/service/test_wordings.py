@@ -74,6 +74,14 @@ def test_words_of_blocks_are_told_only_where_the_texts_are_there():
     assert served.align(wire.AlignIn(ids[::-1], order_hint="best")).order_hint == "Most relevant: [2]"
 
 
+def test_whoever_does_not_ask_for_a_hint_gets_none():
+    served = tenant()
+    served.align(wire.AlignIn(by_text(SLICES, STEPS)))
+    answer = served.align(wire.AlignIn(by_text(STEPS, SLICES), question="Why?"))
+    assert (answer.order, answer.order_hint) == ([1, 0], None)
+    assert answer.content == f"<documents>\n[1] {SLICES}\n\n[2] {STEPS}\n</documents>\n\nWhy?"
+
+
 def test_clients_that_know_no_wordings_say_what_they_said():
     plain = wire.AlignIn([wire.BlockIn(id="a", tokens=9)])
     assert msgspec.json.encode(plain) == b'{"blocks":[{"id":"a","tokens":9}]}'
@@ -89,7 +97,9 @@ def planned(**options):
 def test_plans_have_the_wordings_that_need_no_texts():
     assert [one.order_hint for one in planned(order_hint="best")] == [None, "Most relevant: [2]"]
     assert [one.order_hint for one in planned(order_hint=False)] == [None, None]
-    assert planned()[1].order_hint == planned(order_hint="order")[1].order_hint
+    assert [one.order_hint for one in planned()] == [None, None]
+    for wording in (True, "order"):
+        assert planned(order_hint=wording)[1].order_hint == "Order of relevance, best first: [2] > [1]"
     with pytest.raises(Rejected, match="order_hint"):
         planned(order_hint="title")
     assert msgspec.json.encode(PlanIn([])) == b'{"requests":[]}'
