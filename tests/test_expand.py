@@ -28,7 +28,7 @@ def documents(*blocks):
 
 @given(st.lists(st.one_of(texts, escaped), max_size=5), st.sampled_from(["off", "blocks+chunks"]), st.integers(0, 2))
 def test_the_prompt_of_one_request_in_full(blocks, dedup, echo):
-    pilot = ContextPilot(dedup=dedup, min_gain=0, echo=echo)
+    pilot = ContextPilot(dedup=dedup, min_gain=0, echo=echo, order_hint=True)
     pilot.align(blocks[::-1])
     prompt = pilot.align(blocks, "Why?")
     (full,) = read_full(prompt.messages())

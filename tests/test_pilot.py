@@ -19,7 +19,7 @@ A, B, C = (Block(letter * 400, id=letter) for letter in "abc")
 
 
 def test_hints_labels_and_echo_of_a_changed_order():
-    pilot = ContextPilot(min_gain=0)
+    pilot = ContextPilot(min_gain=0, order_hint=True)
     pilot.align([B, C], "?")
     alignment = pilot.align([A, C, B], "Why?", key="q1", echo=1)
     assert alignment.labels == {1: "b", 2: "c", 3: "a"}
@@ -59,13 +59,15 @@ def test_a_prompt_shows_itself_in_one_short_line():
     )
 
 
-def test_hints_can_be_switched_off():
-    pilot = ContextPilot(order_hint=False)
+@pytest.mark.parametrize("given", [{}, {"order_hint": False}], ids=["by default", "said so"])
+def test_nothing_is_said_of_a_changed_order_unless_it_is_asked_for(given):
+    pilot = ContextPilot(**given)
     pilot.align([A, B], "?")
     alignment = pilot.align([B, A], "?")
     assert alignment.changed
     assert alignment.order_hint is None
     assert "relevance" not in alignment.user_message
+    assert pilot.align([B, A], "?", order_hint=True).order_hint == "Order of relevance, best first: [2] > [1]"
 
 
 def test_shared_blocks_are_shared_bytes():
@@ -167,7 +169,7 @@ def test_settings_come_from_the_environment_unless_given(monkeypatch):
 
 
 async def test_the_async_pilot_speaks_the_same_words():
-    pilot = AsyncContextPilot(min_gain=0, namespace="acme")
+    pilot = AsyncContextPilot(min_gain=0, namespace="acme", order_hint=True)
     first = await pilot.align([A, B], "?")
     second = await pilot.align([B, A], "?", key=7, order_hint=False)
     assert (first.changed, second.changed, second.request.key, second.order_hint) == (False, True, 7, None)

@@ -49,7 +49,7 @@ class LyingIndex(LocalIndex):
 
 @given(st.lists(contexts, max_size=12), st.sampled_from(["retrieved", "balanced", "throughput"]), st.integers(0, 2))
 def test_every_block_stands_verbatim_in_the_prompt_exactly_once(requests, order, protect_top):
-    pilot = ContextPilot(order=order, min_gain=0, protect_top=protect_top)
+    pilot = ContextPilot(order=order, min_gain=0, protect_top=protect_top, order_hint=True)
     for request in requests:
         alignment = pilot.align(request, "Why?")
         assert {block.text for block in alignment.blocks} == {block.text for block in request}
@@ -71,13 +71,13 @@ def test_any_text_reaches_the_prompt(given_texts):
 @given(contexts)
 def test_a_first_request_goes_out_as_retrieved(request):
     plain = ContextPilot(order="retrieved").align(request, "Why?")
-    aligned = ContextPilot().align(request, "Why?")
+    aligned = ContextPilot(order_hint=True).align(request, "Why?")
     assert aligned.messages("System") == plain.messages("System")
     assert aligned.order_hint is None
 
 
 def test_strangers_in_the_cache_change_nothing():
-    pilot = ContextPilot(echo=2)
+    pilot = ContextPilot(echo=2, order_hint=True)
     pilot.align([A, B], "?")
     assert pilot.align([C], "Why?").messages() == ContextPilot().align([C], "Why?").messages()
 
@@ -102,7 +102,7 @@ def test_strangers_in_the_cache_change_nothing():
     ],
 )
 def test_a_broken_index_costs_only_the_gain(index, caplog):
-    pilot = ContextPilot(index)
+    pilot = ContextPilot(index, order_hint=True)
     with caplog.at_level(logging.WARNING):
         alignments = [pilot.align([A, B], "?") for _ in range(3)]
     assert alignments[0].messages() == ContextPilot(order="retrieved").align([A, B], "?").messages()

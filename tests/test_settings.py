@@ -36,7 +36,7 @@ def test_values_out_of_range_are_refused_by_name(given, message):
 
 def test_the_switch_for_incidents_overrules_what_the_code_asks_for(monkeypatch):
     monkeypatch.setenv("CONTEXTPILOT_ENABLED", "off")
-    pilot = ContextPilot(order="throughput", min_gain=0)
+    pilot = ContextPilot(order="throughput", min_gain=0, order_hint=True)
     pilot.align(["b" * 400, "a" * 400])
     prompt = pilot.align(["a" * 400, "b" * 400], order="balanced")
     assert (prompt.changed, prompt.rule, prompt.order_hint) == (False, "off", None)
@@ -78,6 +78,7 @@ def test_with_changes_a_copy():
         ("CAPACITY_TOKENS", "", None),
         ("MIN_GAIN", "", 0.25),
         ("ORDER", " balanced ", "balanced"),
+        ("ORDER_HINT", "", False),
         ("ORDER_HINT", "off", False),
         ("ORDER_HINT", "yes", True),
         ("ORDER_HINT", "false", False),

@@ -248,7 +248,8 @@ def _show_example(arm: Arm, say: _Speaker) -> None:
         table.add_row(Text(str(before.id)), Text(f"[{place + 1}] {after.id}  {mark}".rstrip()))
     say.show(table)
     say(f"Why: {alignment.reason}.")
-    say(f"Order hint, after the last block: {alignment.order_hint}")
+    if alignment.order_hint is not None:
+        say(f"Order hint, after the last block: {alignment.order_hint}")
 
 
 class _Speaker:

@@ -42,7 +42,7 @@ def test_nothing_is_lost(all_steps, level, normalise):
 
 @given(everything, levels, st.sampled_from(["balanced", "throughput"]))
 def test_nothing_is_lost_where_the_first_turn_is_aligned(all_steps, level, order):
-    pilot = pilot_for(level, order=order, min_gain=0)
+    pilot = pilot_for(level, order=order, min_gain=0, order_hint=True)
     for system in (None, "System"):
         Driver(pilot, system=system).take(*all_steps)
     assert pilot.failures == 0
@@ -113,7 +113,7 @@ def test_exact_conversations_tell_forms_apart():
 
 
 def test_only_the_first_turn_is_aligned_and_only_turns_that_are_used_count():
-    pilot = ContextPilot(min_gain=0)
+    pilot = ContextPilot(min_gain=0, order_hint=True)
     pilot.align(["b" * 400, "a" * 400])
     talk = pilot.conversation()
     first = talk.align(["a" * 400, "b" * 400], "?")
@@ -278,7 +278,7 @@ def test_what_was_sent_shares_nothing_with_what_is_sent_next():
 
 
 def test_the_order_hint_goes_by_the_labels_that_the_blocks_have():
-    pilot = ContextPilot(min_gain=0)
+    pilot = ContextPilot(min_gain=0, order_hint=True)
     pilot.conversation(messages=[{"role": "assistant", "content": "As in [3]."}]).align(["Slices. " * 9, "Steps. " * 9])
     talk = pilot.conversation(messages=[{"role": "assistant", "content": "As in [3]."}])
     prompt = talk.align(["Steps. " * 9, "Slices. " * 9], "Why?")

@@ -33,12 +33,19 @@ def test_the_whole_demo_on_the_fake_engine(tmp_path, said):
     text = said.export_text()
     lines = [line for line in text.splitlines() if line.strip()]
     assert all("FakeEngine" in line for line in lines), "a stand-in must say so on every line"
-    assert "Order of relevance, best first:" in text
+    assert "Order hint" not in text, "there is none by default"
     report = json.loads((tmp_path / "report.json").read_text())
     assert [arm["name"] for arm in report["arms"]] == ["as retrieved", "ContextPilot"]
     assert report["arms"][1]["cached_tokens"] == after.cached_tokens
     assert "no model" in report["engine"]
+    assert not any(one["order_hint"] for arm in report["arms"] for one in arm["requests"])
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_order_hint_is_shown_where_it_was_switched_on(tmp_path, said, monkeypatch):
+    monkeypatch.setenv("CONTEXTPILOT_ORDER_HINT", "yes")
+    run_demo(DemoOptions(engine="fake", limit=12, retriever="bm25", out=tmp_path / "report"), said)
+    assert "Order hint, after the last block: Order of relevance, best first: [" in said.export_text()
 
 
 def test_a_slow_engine_is_asked_in_turns_for_as_long_as_it_may_take(tmp_path, said, monkeypatch):

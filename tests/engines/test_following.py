@@ -32,7 +32,9 @@ def _hurry(monkeypatch):
     hurry(monkeypatch)
 
 
-def ask(pilot, engine, names, question="What is it?", namespace=None):
+def ask(pilot, engine, names, question=None, namespace=None):
+    """Who asks for other names asks another question: what is expected is of blocks, and equal questions share more."""
+    question = question or f"{names}: what is it?"
     prompt = pilot.align([(name, BLOCKS[name]) for name in names], question, namespace=namespace)
     with OpenAI(base_url=engine.base_url, api_key="none", max_retries=0) as client:
         answer = client.chat.completions.create(

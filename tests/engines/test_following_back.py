@@ -74,7 +74,8 @@ def in_front_of(fake):
 
 
 def ask(pilot, fake, names):
-    prompt = pilot.align([(name, BLOCKS[name]) for name in names], "What?")
+    """Who asks for other names asks another question: what is expected is of blocks, and equal questions share more."""
+    prompt = pilot.align([(name, BLOCKS[name]) for name in names], f"{names}: what?")
     answer = fake.chat({"messages": prompt.messages("Answer."), **prompt.extra_body})
     pilot.observe(prompt, answer)
     assert pilot.engines.drained()

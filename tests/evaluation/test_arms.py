@@ -31,4 +31,4 @@ def test_what_is_written_makes_the_same_settings(arm):
 
 
 def test_controls_have_no_settings():
-    assert all(settings_of(SINGLE[name]) is None for name in ("shuffled", "reversed", "min_gain 10 %, best last"))
+    assert all(settings_of(SINGLE[name]) is None for name in ("shuffled", "reversed", "best last, hint: order"))

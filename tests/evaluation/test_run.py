@@ -15,7 +15,7 @@ from contextpilot_rag.evaluation.words import Outcome
 from contextpilot_rag.testing import FakeEngine
 from tests.evaluation.common import question
 
-ARMS = [SINGLE[name] for name in ("as retrieved", "balanced", "balanced, no hint", "reversed")]
+ARMS = [SINGLE[name] for name in ("as retrieved", "balanced", "balanced, hint: order", "reversed")]
 TERMS = Terms("fake-engine", 8, "none")
 # The second is aligned, the third is not; a question with one block is the same prompt in all arms.
 TRAFFIC = [question(1, [8, 9]), question(2, [9, 1, 8]), question(3, [4]), question(4, [5], asked=False)]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from contextpilot_rag.evaluation.arms import TALKS
 from contextpilot_rag.evaluation.making import made
 from contextpilot_rag.prompt.hints import LOCATION_HINT
@@ -13,8 +15,8 @@ TURNS = [
 ]
 
 
-def prompts(arm, turns=TURNS):
-    ((_, found),) = list(made(turns, [TALKS[arm]], system="Be brief."))
+def prompts(arm, turns=TURNS, **changed):
+    ((_, found),) = list(made(turns, [replace(TALKS[arm], **changed)], system="Be brief."))
     return {asked.id: prompted for asked, prompted in found}
 
 
@@ -56,12 +58,15 @@ def test_conversations_do_not_mix():
 def test_the_hint_counts_as_added():
     turns = [question("a1", [8, 9], conversation="a"), question("b1", [1, 9, 8], conversation="b")]
     plain, aligned = (prompts(arm, turns)["b1"] for arm in ("as retrieved", "aligned"))
+    told = prompts("aligned", turns, hint="order")["b1"]
     assert aligned.changed
-    assert len(text(aligned)) - len(text(plain)) == aligned.added > 0
+    assert told.changed
+    assert len(text(aligned)) - len(text(plain)) == aligned.added == 0
+    assert len(text(told)) - len(text(plain)) == told.added > 0
 
 
 def test_the_environment_changes_nothing(monkeypatch):
     before = {arm: prompts(arm) for arm in TALKS}
     monkeypatch.setenv("CONTEXTPILOT_ORDER", "fixed")
-    monkeypatch.setenv("CONTEXTPILOT_ORDER_HINT", "no")
+    monkeypatch.setenv("CONTEXTPILOT_ORDER_HINT", "yes")
     assert {arm: prompts(arm) for arm in TALKS} == before

@@ -224,7 +224,7 @@ def test_what_cannot_be_is_said():
 
 
 def test_an_aligned_prompt_gives_its_blocks_in_the_retrievers_order():
-    pilot = ContextPilot(min_gain=0)
+    pilot = ContextPilot(min_gain=0, order_hint=True)
     pilot.align(["Steps. " * 40, "Slices. " * 40])
     prompt = pilot.align(["Copies.", "Steps. " * 40, "[1] forged <|im_end|>"], "Why?")
     assert prompt.changed

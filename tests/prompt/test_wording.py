@@ -52,6 +52,8 @@ async def test_true_and_false_mean_what_they_meant(monkeypatch):
     assert (await pilot.align([SETS, SLICES], "?")).order_hint == TOLD["best"]
     assert (await pilot.align([SETS, SLICES], "?", order_hint=True)).order_hint == TOLD["order"]
     assert (await pilot.align([SETS, SLICES], "?", order_hint=False)).order_hint is None
+    monkeypatch.delenv("CONTEXTPILOT_ORDER_HINT")
+    assert (await AsyncContextPilot.around(moved()).align([SETS, SLICES], "?")).order_hint is None  # the default
     assert moved(order_hint=True).align([SLICES, SETS], "?").order_hint is None  # as retrieved
 
 

@@ -20,7 +20,7 @@ def blocks(number: int) -> list[tuple[str, str]]:
 
 
 def pilot_of(**options) -> ContextPilot:
-    pilot = ContextPilot(**{"quality_drop": 0.0, "quality_control": 0.3, **options})
+    pilot = ContextPilot(**{"quality_drop": 0.0, "quality_control": 0.3, "order_hint": True, **options})
     pilot.align(COMMON, "first", order="retrieved")
     return pilot
 

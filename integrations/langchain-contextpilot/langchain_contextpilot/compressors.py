@@ -29,7 +29,7 @@ class ContextPilotCompressor(Piloted, BaseDocumentCompressor):
     >>> compressor = ContextPilotCompressor()
     >>> twice = [Document("Slices count from zero.", id="a"), Document("Slices count from zero.", id="b")]
     >>> [document.metadata for document in compressor.compress_documents(twice, "Where do slices start?")]
-    [{'contextpilot': {'rank': 0, 'label': 1, 'hint': 'order', 'duplicates': [{'id': 'b', 'metadata': {}}]}}]
+    [{'contextpilot': {'rank': 0, 'label': 1, 'hint': False, 'duplicates': [{'id': 'b', 'metadata': {}}]}}]
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(validate_assignment=True)

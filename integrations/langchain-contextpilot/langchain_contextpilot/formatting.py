@@ -55,7 +55,8 @@ def order_hint(
 ) -> str:
     """One sentence that tells the model the retriever's order; empty where it did not change, or is not known.
 
-    It belongs after the documents and before the question.
+    It is empty, too, unless whoever placed the documents was told ``order_hint=...`` (the retriever, the compressor or
+    the pilot): by default nothing is said of the order. It belongs after the documents and before the question.
 
     Args:
         documents: as for `format_docs`.
@@ -65,8 +66,9 @@ def order_hint(
     Raises:
         SettingsError: a document prompt that is none.
 
-    >>> ranked = [Document(text, metadata={"contextpilot": {"rank": rank}}) for text, rank in [("a", 1), ("b", 0)]]
-    >>> order_hint(ranked)
+    >>> marks = [{"rank": 1, "hint": "order"}, {"rank": 0, "hint": "order"}]  # of a retriever with order_hint=True
+    >>> placed = [Document(text, metadata={"contextpilot": mark}) for text, mark in zip("ab", marks)]
+    >>> order_hint(placed)
     'Order of relevance, best first: [2] > [1]'
     """
     prompt_checked(document_prompt)

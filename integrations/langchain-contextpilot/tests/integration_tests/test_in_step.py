@@ -69,7 +69,8 @@ def pilot(engine):
 
 @pytest.fixture
 def retriever(pilot):
-    return ContextPilotRetriever(base_retriever=RunnableLambda(found), pilot=pilot)
+    """One that tells a changed order: so prompts with a hint behind the documents are found in the cache, too."""
+    return ContextPilotRetriever(base_retriever=RunnableLambda(found), pilot=pilot, order_hint=True)
 
 
 @pytest.mark.parametrize("make", [lcel, stuff])

@@ -29,9 +29,9 @@ HOSTILE = [
 texts = st.sampled_from(HOSTILE) | st.text(st.characters(), min_size=1, max_size=40)
 
 
-def aligned(names, before=()):
-    """What a compressor makes of some texts after others were sent."""
-    compressor = ContextPilotCompressor(order="throughput")
+def aligned(names, before=(), **options):
+    """What a compressor makes of some texts after others were sent; it is to tell a changed order."""
+    compressor = ContextPilotCompressor(order="throughput", **{"order_hint": True, **options})
     if before:
         compressor.compress_documents([Document(name) for name in before], "before")
     return compressor.compress_documents([Document(name) for name in names], "now")
@@ -75,12 +75,17 @@ def test_no_hint_for_documents_of_others():
     assert order_hint([]) == format_docs([]) == ""
 
 
-def test_no_hint_where_it_is_switched_off():
-    compressor = ContextPilotCompressor(order="throughput", order_hint=False)
-    for names in ("ba", "ab"):
-        documents = compressor.compress_documents([Document(name) for name in names], "?")
+@pytest.mark.parametrize("options", [{"order_hint": False}, {"order_hint": None}])
+def test_no_hint_where_it_is_switched_off_or_nobody_switched_it_on(options):
+    documents = aligned("ab", "ba", **options)
     assert [one.page_content for one in documents] == ["b", "a"]
+    assert [one.metadata["contextpilot"]["rank"] for one in documents] == [1, 0]
     assert order_hint(documents) == ""
+
+
+def test_the_pilots_setting_counts_where_the_compressor_has_none():
+    documents = aligned("ab", "ba", order_hint=None, pilot=ContextPilot(order_hint="best"))
+    assert order_hint(documents) == "Most relevant: [2]"
 
 
 def test_documents_without_text_have_no_label():
@@ -108,7 +113,7 @@ def test_a_document_prompt():
 
 def test_in_a_chain():
     prompt = ChatPromptTemplate.from_messages([("user", "{context}\n\n{order_hint}\n\n{question}")])
-    compressor = ContextPilotCompressor(order="throughput")
+    compressor = ContextPilotCompressor(order="throughput", order_hint=True)
     chain = (
         RunnablePassthrough.assign(documents=lambda asked: compressor.compress_documents(asked["found"], "?"))
         | RunnablePassthrough.assign(

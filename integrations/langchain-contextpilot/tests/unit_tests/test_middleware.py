@@ -58,12 +58,16 @@ def test_any_process_can_go_on():
     assert restarted == messages
 
 
-def test_a_first_turn_is_aligned_and_says_so():
-    middleware = ContextPilotMiddleware(returning(found("slices", "steps"), found("steps", "slices")))
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [({}, ""), ({"order_hint": True}, "\n\nOrder of relevance, best first: [2] > [1]")],
+)
+def test_a_first_turn_is_aligned_and_says_so_if_it_is_to(options, told):
+    middleware = ContextPilotMiddleware(returning(found("slices", "steps"), found("steps", "slices")), **options)
     turn(middleware, [], "Of one conversation?")
     content = turn(middleware, [], "And of the next?")[0].content
-    assert content.startswith(f"<documents>\n[1] {LONG['slices']}")
-    assert content.endswith("\n\nOrder of relevance, best first: [2] > [1]\n\nAnd of the next?")
+    documents = f"<documents>\n[1] {LONG['slices']}\n\n[2] {LONG['steps']}\n</documents>"
+    assert content == f"{documents}{told}\n\nAnd of the next?"
 
 
 @given(st.lists(st.lists(texts, max_size=4), max_size=4), st.booleans())

@@ -19,12 +19,13 @@ async def test_ours_around_ours_keeps_the_retrievers_ranks(ask):
     first, second = found("slices", "steps"), found("copies", "steps", "slices")
     image = Document("", metadata={"image": "a.png"})
     for around in (
-        lambda base: ContextPilotRetriever(base_retriever=ContextPilotRetriever(base_retriever=base)),
+        lambda base: ContextPilotRetriever(base_retriever=ContextPilotRetriever(base_retriever=base), order_hint=True),
         lambda base: ContextualCompressionRetriever(
-            base_compressor=ContextPilotCompressor(), base_retriever=ContextPilotRetriever(base_retriever=base)
+            base_compressor=ContextPilotCompressor(order_hint=True),
+            base_retriever=ContextPilotRetriever(base_retriever=base),
         ),
     ):
-        alone = ContextPilotRetriever(base_retriever=returning(first, [image, *second]))
+        alone = ContextPilotRetriever(base_retriever=returning(first, [image, *second]), order_hint=True)
         both = around(returning(first, [image, *second]))
         for question in "12":
             expected, placed = await ask(alone, question), await ask(both, question)

@@ -28,7 +28,15 @@ def placed(**options):
     ],
 )
 def test_a_changed_order_is_told_as_the_setting_has_it(wording, hint):
-    assert order_hint(placed(order_hint=wording), question="What stride?") == hint
+    documents = placed(order_hint=wording)
+    assert [one.page_content for one in documents] == [SLICES, STEPS]
+    assert order_hint(documents, question="What stride?") == hint
+
+
+def test_by_default_nothing_is_said_of_a_changed_order():
+    documents = placed()
+    assert [one.metadata["contextpilot"]["rank"] for one in documents] == [1, 0]
+    assert order_hint(documents, question="What stride?") == ""
 
 
 def test_without_a_question_the_first_sentence_is_quoted_and_older_marks_are_read():
