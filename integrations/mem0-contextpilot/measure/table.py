@@ -129,18 +129,18 @@ def our_conversation(setup: Setup) -> list[Turn]:
     return turns
 
 
-without_hint = partial(our_requests, order_hint=False)
+with_hint = partial(our_requests, order_hint=True)
 line_requests, line_conversation = partial(adopted, plain_requests), partial(adopted, plain_conversation)
 WAYS: tuple[tuple[str, Pipeline], ...] = (
     ("requests: memories in the system message, by score", plain_requests),
     ("requests: the same after the one line", line_requests),
     ("requests: `memory.context(...)`", our_requests),
-    ("requests: `memory.context(...)`, `order_hint=False`", without_hint),
+    ("requests: `memory.context(...)`, `order_hint=True`", with_hint),
     ("a conversation: memories in the system message, by score", plain_conversation),
     ("a conversation: the same after the one line", line_conversation),
     ('a conversation: `memory.context(..., conversation="evening")`', our_conversation),
 )
-COMPARED = (plain_requests, line_requests, our_requests, without_hint)
+COMPARED = (plain_requests, line_requests, our_requests, with_hint)
 NUMBERS = (8, 12, 16, 20)
 
 
@@ -173,7 +173,7 @@ def tables(memory: Any) -> tuple[str, str]:  # noqa: ANN401
         turns = measured(memory, way)
         prompt, cached = sum(turn.prompt for turn in turns), sum(turn.cached for turn in turns)
         ways.append(f"| {name} | {prompt:,} | {cached:,} | {cached / prompt:.1%} | {computed(turns):,} |")
-    numbers = ["| `top_k` | by score | the one line | `context(...)` | `order_hint=False` |", "|---|---|---|---|---|"]
+    numbers = ["| `top_k` | by score | the one line | `context(...)` | `order_hint=True` |", "|---|---|---|---|---|"]
     for top_k in NUMBERS:
         tokens = [computed(measured(memory, way, top_k)) for way in COMPARED]
         numbers.append(f"| {top_k} | " + " | ".join(f"{count:,}" for count in tokens) + " |")

@@ -111,7 +111,7 @@ class ContextPilotMemory(MemoryFace):
 
         Returns:
             What the memory returned: the same dicts, none more and none less. Copies of a text under other ids stand at
-            the end if the order changed, and `order_hint` tells a model the memory's order.
+            the end if the order changed, and `order_hint`, if it is switched on, tells a model the memory's order.
 
         Raises:
             InputError: ids and filters, or limit and top_k, do not agree; or a keyword that nothing takes.

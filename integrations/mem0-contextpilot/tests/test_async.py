@@ -27,7 +27,7 @@ async def own(tmp_path):
 
 
 async def test_search(own):
-    memory = AsyncContextPilotMemory(own, min_gain=0.0)
+    memory = AsyncContextPilotMemory(own, min_gain=0.0, order_hint=True)
     first, second = "What is for dinner without meat?", "Is there rice in the cupboard?"
     assert await memory.search(first, **ALICE, threshold=0.0) == await own.search(first, filters=ALICE, threshold=0.0)
     plain = await own.search(second, filters=ALICE, threshold=0.0)

@@ -54,15 +54,17 @@ def test_the_question_is_the_query_if_there_is_no_other(own):
         ContextPilotMemory(own).context("a", 7, user_id="alice")
 
 
-def test_another_order_and_its_hint():
-    memory = ContextPilotMemory(Notes(reply(LONG[0], LONG[1]), reply(LONG[2], LONG[1], LONG[0])))
+@pytest.mark.parametrize("hint", [None, "Order of relevance, best first: [3] > [2] > [1]"])
+def test_another_order_and_its_hint(hint):
+    asked = {} if hint is None else {"order_hint": True}
+    memory = ContextPilotMemory(Notes(reply(LONG[0], LONG[1]), reply(LONG[2], LONG[1], LONG[0])), **asked)
     memory.context("a", **ALICE)
     context = memory.context("b", **ALICE)
     assert list(context.labels.values()) == ["slices", "steps", "copies"]
     assert [one["id"] for one in context.results] == ["copies", "steps", "slices"]
-    assert context.order_hint == "Order of relevance, best first: [3] > [2] > [1]"
-    assert context.user_message.endswith(f"</documents>\n\n{context.order_hint}\n\nb")
-    assert context.text.endswith(context.order_hint)
+    assert context.order_hint == (hint or "")  # by default there is none
+    assert context.user_message.endswith(f"</documents>\n\n{hint}\n\nb" if hint else "</documents>\n\nb")
+    assert context.text.endswith(hint or "</documents>")
 
 
 def test_scores_dates_and_ids_are_never_in_the_prompt(own):

@@ -27,7 +27,7 @@ def documents(*texts, **others):
 def test_in_a_real_memory(either):
     for text in MEMORIES[:10]:
         either.add(text, user_id="alice", infer=False)
-    either.reranker = ContextPilotReranker()
+    either.reranker = ContextPilotReranker(order_hint=True)
     asked = {"filters": ALICE, "threshold": 0.0}
     first = either.search(ONE, **asked, rerank=True)
     plain = either.search(OTHER, **asked)
@@ -44,7 +44,7 @@ async def test_in_a_real_async_memory(tmp_path):
     async with offline_async_memory(tmp_path, MEMORIES) as memory:
         for text in MEMORIES[:10]:
             await memory.add(text, user_id="alice", infer=False)
-        memory.reranker = ContextPilotReranker()
+        memory.reranker = ContextPilotReranker(order_hint=True)
         first, second = [
             await memory.search(question, filters=ALICE, threshold=0.0, rerank=True) for question in (ONE, OTHER)
         ]

@@ -42,7 +42,7 @@ def test_the_real_memory_in_aligned_order(filled):
 
 
 def test_the_order_that_was_found_is_still_known(filled):
-    memory = ContextPilotMemory(filled)
+    memory = ContextPilotMemory(filled, order_hint=True)
     everything(memory, ONE, user_id="alice")
     found, plain = everything(memory, OTHER, user_id="alice"), names(everything(filled, OTHER, filters=ALICE))
     assert [plain[rank] for rank in found.ranks] == names(found)
@@ -57,7 +57,7 @@ def test_the_order_that_was_found_is_still_known(filled):
 
 def test_the_results_alone_know_it_too():
     """``search(...)["results"]`` is what most programs hold on to; and the hint goes into an f-string."""
-    memory = ContextPilotMemory(Notes(reply(LONG[0], LONG[1]), reply(LONG[2], LONG[1], LONG[0])))
+    memory = ContextPilotMemory(Notes(reply(LONG[0], LONG[1]), reply(LONG[2], LONG[1], LONG[0])), order_hint=True)
     assert f"{order_hint(memory.search('a', **ALICE)['results'])}" == ""
     found = memory.search("b", **ALICE)
     results = found["results"]
@@ -71,9 +71,17 @@ def test_the_results_alone_know_it_too():
     assert order_hint(results[0]) == order_hint(list(results)) == order_hint(None) == ""
 
 
+def test_there_is_none_unless_it_is_asked_for():
+    memory = ContextPilotMemory(Notes(reply(*LONG[:2]), reply(*LONG[::-1])))
+    memory.search("a", **ALICE)
+    found = memory.search("b", **ALICE)
+    assert found.ranks == (4, 3, 0, 1, 2)
+    assert order_hint(found) == order_hint(found["results"]) == ""
+
+
 @given(st.lists(st.integers(0, 4), max_size=6))
 def test_it_is_never_wrong_whatever_becomes_of_the_list(changes):
-    memory = ContextPilotMemory(Notes(reply(*LONG[:2]), reply(*LONG[::-1])))
+    memory = ContextPilotMemory(Notes(reply(*LONG[:2]), reply(*LONG[::-1])), order_hint=True)
     memory.search("a", **ALICE)
     found = memory.search("b", **ALICE)["results"]
     rank_of = {text.split()[0]: rank for rank, text in enumerate(LONG[::-1])}
