@@ -29,12 +29,8 @@ _SINGLE = (
     Arm("min_gain 10 %, hint: order, echo 2", "gain-10", "order", echo=2, about="the two best blocks once more"),
     Arm("protect_top 1, hint: order", "protect-1", "order", about="gains of a tenth; the best block stays first"),
     Arm("protect_top 3, hint: order", "protect-3", "order", about="gains of a tenth; the three best stay"),
-    Arm(
-        "displacement 2, hint: order", "near-2", "order", about="gains of a tenth; no block moves further than two"
-    ),
-    Arm(
-        "gap, hint: order", "gap", "order", about="gains of a tenth, unless the best score is a fifth above"
-    ),
+    Arm("displacement 2, hint: order", "near-2", "order", about="gains of a tenth; no block moves further than two"),
+    Arm("gap, hint: order", "gap", "order", about="gains of a tenth, unless the best score is a fifth above"),
     Arm("best last, hint: order", "best-last", "order", about="gains of a tenth; the best block stands last"),
     Arm("min_gain 40 %", "gain-40", about="only very large gains"),
     Arm("min_gain 40 %, hint: order", "gain-40", "order", about="all labels, best first"),
