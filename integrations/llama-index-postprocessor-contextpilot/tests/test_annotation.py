@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from contextpilot_rag import expand
+from contextpilot_rag import ContextPilot, expand
 from contextpilot_rag.adapter import labelled
 from contextpilot_rag.testing import FakeEngine
 from hypothesis import given, settings
@@ -30,14 +30,14 @@ def twice(**settings_):
 
 
 def test_labels_are_there_always_and_the_hint_when_the_order_changed():
-    first, second = twice()
+    first, second = twice(order_hint=True)
     shown = [node.node.get_content(metadata_mode=MetadataMode.LLM) for node in first]
     assert shown == [labelled(place + 1, LONG[place]).strip() for place in range(3)]
     assert [node.node.get_content(metadata_mode=MetadataMode.LLM) for node in second] == [*shown, HINT]
 
 
 def test_users_see_nodes_without_labels():
-    _, second = twice()
+    _, second = twice(order_hint=True)
     assert [node.text for node in second[:3]] == LONG[:3]
     assert [node.node.get_content() for node in second[:3]] == LONG[:3]
     assert [node.node.get_content(metadata_mode=MetadataMode.EMBED) for node in second[:3]] == LONG[:3]
@@ -73,25 +73,44 @@ def test_no_text_can_forge_a_label_or_a_hint(text):
         assert shown == text
 
 
-def test_the_best_once_more():
-    _, second = twice(echo=1)
-    last = second[-1].node.get_content(metadata_mode=MetadataMode.LLM)
-    assert last == f"{HINT}"  # the best one is the last anyway
-    postprocessor = ContextPilotPostprocessor(annotation="node", echo=1)
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"order_hint": True}, "\n\nOrder of relevance, best first: [2] > [1] > [3]"),
+        ({"order_hint": False}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_best_once_more(options, hint):
+    _, second = twice(echo=1, **options)
+    assert [node.text for node in second] == [*LONG[:3], *([HINT] if hint else [])]  # the best one is the last anyway
+    postprocessor = ContextPilotPostprocessor(annotation="node", echo=1, **options)
     postprocessor.postprocess_nodes(pick(0, 1, 2))
     found = postprocessor.postprocess_nodes(pick(1, 0, 2))
-    assert found[-1].text == f"{labelled(2, LONG[1])}\n\nOrder of relevance, best first: [2] > [1] > [3]"
+    assert [node.text for node in found] == [*LONG[:3], f"{labelled(2, LONG[1])}{hint}"]
+    assert found[-1].metadata["contextpilot"] == {"kind": "trailer"}
+    assert list(citations(found)) == [1, 2, 3]
 
 
-def test_no_hint_if_none_is_wanted():
-    _, second = twice(order_hint=False)
+@pytest.mark.parametrize("options", [{}, {"order_hint": None}, {"order_hint": False}])
+def test_no_hint_by_default_or_if_none_is_wanted(options):
+    _, second = twice(**options)
+    assert [node.text for node in second] == LONG[:3]
+    assert [node.metadata["contextpilot"]["rank"] for node in second] == [2, 1, 0]
+    assert [node.metadata["contextpilot"]["hint"] for node in second] == [False] * 3
+
+
+def test_the_pilots_setting_counts_where_the_postprocessor_has_none():
+    _, second = twice(pilot=ContextPilot(order_hint="best"))
+    assert second[-1].text == "Most relevant: [3]"
+    _, second = twice(pilot=ContextPilot(order_hint=True), order_hint=False)
     assert len(second) == 3
 
 
 def test_a_stock_chat_engine_shows_labels_and_hint(engine, llm):
     retriever = Listed(pick(0, 1, 2), pick(2, 1, 0))
     chat = ContextChatEngine.from_defaults(
-        retriever, llm=llm, node_postprocessors=[ContextPilotPostprocessor(annotation="node")]
+        retriever, llm=llm, node_postprocessors=[ContextPilotPostprocessor(annotation="node", order_hint=True)]
     )
     chat.chat("One?")
     response = chat.chat("Two?")
@@ -108,7 +127,7 @@ async def test_stock_synthesizers_show_labels_and_hint(engine, llm, mode):
         Listed(pick(0, 1, 2), pick(2, 1, 0)),
         llm=llm,
         response_mode=mode,
-        node_postprocessors=[ContextPilotPostprocessor(annotation="node")],
+        node_postprocessors=[ContextPilotPostprocessor(annotation="node", order_hint=True)],
     )
     await query.aquery("One?")
     await query.aquery("Two?")
@@ -120,7 +139,7 @@ async def test_stock_synthesizers_show_labels_and_hint(engine, llm, mode):
 def test_a_retriever_tool_hands_them_on():
     tool = RetrieverTool.from_defaults(
         Listed(pick(0, 1, 2), pick(2, 1, 0)),
-        node_postprocessors=[ContextPilotPostprocessor(annotation="node")],
+        node_postprocessors=[ContextPilotPostprocessor(annotation="node", order_hint=True)],
         name="docs",
         description="documents",
     )
@@ -131,7 +150,7 @@ def test_a_retriever_tool_hands_them_on():
 
 
 def test_another_postprocessor_after_it_does_not_break_it():
-    _, second = twice()
+    _, second = twice(order_hint=True)
     assert len(LongContextReorder().postprocess_nodes(second)) == 4
 
 

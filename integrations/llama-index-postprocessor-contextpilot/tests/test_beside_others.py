@@ -38,7 +38,8 @@ def asking(llm, postprocessors, *lists):
 
 
 def test_two_in_a_row_give_what_one_gives(engine, llm):
-    for postprocessors in ([ContextPilotPostprocessor()], [ContextPilotPostprocessor(), ContextPilotPostprocessor()]):
+    for count in (1, 2):
+        postprocessors = [ContextPilotPostprocessor(order_hint=True) for _ in range(count)]
         query = asking(llm, postprocessors)
         query.query("One?")
         response = query.query("Two?")

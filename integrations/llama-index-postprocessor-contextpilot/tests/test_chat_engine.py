@@ -147,11 +147,14 @@ def test_postprocessors_and_volatile_metadata(engine, llm):
         chatting(llm, node_postprocessors=[ContextPilotPostprocessor()])
 
 
-def test_first_turns_share_a_prefix(engine, llm):
+@pytest.mark.parametrize(
+    ("options", "hint"), [({}, ""), ({"order_hint": True}, "\n\nOrder of relevance, best first: [3] > [2] > [1]")]
+)
+def test_first_turns_share_a_prefix(engine, llm, options, hint):
     pilot = ContextPilot()
     for places in ((0, 1, 2), (2, 1, 0)):
-        chatting(llm, pick(*places), pilot=pilot).chat("What?")
-    assert "Order of relevance, best first: [3] > [2] > [1]" in user_text(engine.requests[1])
+        chatting(llm, pick(*places), pilot=pilot, **options).chat("What?")
+    assert user_text(engine.requests[1]).endswith(f"[3] {LONG[2]}\n</documents>{hint}\n\nWhat?")
     assert engine.requests[1].cached_tokens > 100
     chatting(llm, pick(2, 1, 0), pilot=pilot, namespace="acme").chat("What?")
     assert "[1] copies" in user_text(engine.requests[2])

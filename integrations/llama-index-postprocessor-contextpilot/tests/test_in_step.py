@@ -58,8 +58,9 @@ def engine():
 
 @pytest.fixture
 def pilot(engine):
+    """One that tells a changed order: so prompts with a hint behind the nodes are found in the cache, too."""
     followed = Engine(engine.base_url, name="fake", events=engine.events_url, replay=engine.replay_url)
-    with ContextPilot(engines=[followed]) as pilot:
+    with ContextPilot(engines=[followed], order_hint=True) as pilot:
         until(lambda: status(pilot).level == "events" and status(pilot).block_size == 16)
         yield pilot
 

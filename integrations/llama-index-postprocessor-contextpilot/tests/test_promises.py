@@ -40,7 +40,7 @@ def some_nodes(draw):
 @settings(max_examples=30, deadline=None)
 @given(requests=st.lists(some_nodes(), min_size=1, max_size=4))
 def test_nothing_is_lost_and_nothing_changed(annotation, requests):
-    postprocessor = ContextPilotPostprocessor(annotation=annotation, order="throughput")
+    postprocessor = ContextPilotPostprocessor(annotation=annotation, order="throughput", order_hint=True)
     for given_nodes in requests:
         before = copy.deepcopy(given_nodes)
         found = postprocessor.postprocess_nodes(given_nodes, query_str="?")
@@ -70,14 +70,14 @@ def test_nothing_is_lost_and_nothing_changed(annotation, requests):
 def test_equal_calls_give_equal_results_in_every_process(requests):
     results = []
     for _ in range(2):
-        postprocessor = ContextPilotPostprocessor(annotation="node")
+        postprocessor = ContextPilotPostprocessor(annotation="node", order_hint=True)
         found = [postprocessor.postprocess_nodes(copy.deepcopy(one), query_str="?") for one in requests]
         results.append([[node.model_dump() for node in nodes] for nodes in found])
     assert results[0] == results[1]
 
 
 def test_threads_share_a_postprocessor():
-    postprocessor = ContextPilotPostprocessor(annotation="node")
+    postprocessor = ContextPilotPostprocessor(annotation="node", order_hint=True)
     failed = []
 
     def work(seed):

@@ -33,9 +33,10 @@ def engine():
 
 
 @pytest.fixture
-def llm(engine):
-    """An LLM that asks through a proxy."""
+def llm(engine, request):
+    """An LLM that asks through a proxy, which is started with more arguments if a test has some."""
     command = [sys.executable, "-u", "-m", "contextpilot_rag", "proxy", "--upstream", engine.base_url, "--port", "0"]
+    command += getattr(request, "param", [])
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ}) as running:
         try:
             said = running.stdout.readline()
@@ -63,14 +64,17 @@ def without(names):
     return engine.requests[-1].cached_tokens
 
 
-def test_the_same_documents_in_another_order_are_cached(engine, llm):
+@pytest.mark.parametrize(
+    ("llm", "hints"), [([], 0), (["--order-hint", "yes"], 1)], indirect=["llm"], ids=["default", "hint"]
+)
+def test_the_same_documents_in_another_order_are_cached(engine, llm, hints):
     first, second = (llm.chat(prompt(names)) for names in (FIRST, SECOND))
     assert first.raw.usage.prompt_tokens_details.cached_tokens == 0
     found = second.raw.usage.prompt_tokens_details.cached_tokens
     assert found == engine.requests[-1].cached_tokens > 1000 > without(SECOND)
     told = f"{engine.requests[-1].prompt_tokens} prompt tokens, {found} of them cached."
     assert second.message.content == f"FakeEngine: no model here. {told}"
-    assert "Order of relevance, best first" in user_text(engine.requests[-1])
+    assert user_text(engine.requests[-1]).count("Order of relevance, best first") == hints
     assert engine.requests[-1].cache_salt is not None
 
 

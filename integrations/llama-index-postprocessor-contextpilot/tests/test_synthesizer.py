@@ -35,10 +35,11 @@ HINT = "Order of relevance, best first: [3] > [2] > [1]"
 
 
 def asking(llm, *lists, postprocessor=None, synthesizer=None, **options):
+    """A query engine whose postprocessor tells a changed order, unless another one is given."""
     return RetrieverQueryEngine(
         Listed(*(lists or (pick(0, 1, 2), pick(2, 1, 0)))),
         response_synthesizer=synthesizer or ContextPilotSynthesizer(llm=llm, **options),
-        node_postprocessors=[postprocessor or ContextPilotPostprocessor()],
+        node_postprocessors=[postprocessor or ContextPilotPostprocessor(order_hint=True)],
     )
 
 
@@ -54,16 +55,18 @@ async def asked(query, question, *, asynchronous):
 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("asynchronous", [False, True])
-async def test_the_prompt_is_the_one_that_the_core_renders(engine, llm, streaming, asynchronous):
-    query = asking(llm, streaming=streaming)
-    pilot = ContextPilot()
+@pytest.mark.parametrize(("options", "hint"), [({"order_hint": True}, HINT), ({}, None)])
+async def test_the_prompt_is_the_one_that_the_core_renders(engine, llm, streaming, asynchronous, options, hint):
+    query = asking(llm, postprocessor=ContextPilotPostprocessor(**options), streaming=streaming)
+    pilot = ContextPilot(**options)
     for places, question in (((0, 1, 2), "One {x}?"), ((2, 1, 0), "Two?")):
         answer, sources = await asked(query, question, asynchronous=asynchronous)
         prompt = pilot.align([node.text.strip() for node in pick(*places)], question)
         assert user_text(engine.requests[-1]) == prompt.user_message
         assert answer.startswith("FakeEngine")
         assert [node.text for node in sources] == LONG[:3]
-    assert prompt.order_hint == HINT
+    assert prompt.changed
+    assert prompt.order_hint == hint
     assert engine.requests[0].messages[0] == engine.requests[1].messages[0]
 
 
@@ -100,13 +103,21 @@ def test_a_citation_leads_to_its_node(engine, llm):
     assert [found[label].metadata["contextpilot"]["rank"] for label in (1, 2, 3)] == [2, 1, 0]
 
 
-def test_the_best_once_more_at_the_end(engine, llm):
-    query = asking(llm, pick(0, 1, 2), pick(1, 0, 2), postprocessor=ContextPilotPostprocessor(echo=1))
-    query.query("One?")
-    query.query("Two?")
-    content = user_text(engine.requests[-1])
+@pytest.mark.parametrize(
+    ("options", "hint"), [({"order_hint": True}, "Order of relevance, best first: [2] > [1] > [3]"), ({}, None)]
+)
+def test_the_best_once_more_at_the_end(engine, llm, options, hint):
+    """Whether or not the order is told, as the core has it."""
+    query = asking(llm, pick(0, 1, 2), pick(1, 0, 2), postprocessor=ContextPilotPostprocessor(echo=1, **options))
+    pilot = ContextPilot(echo=1, **options)
+    for places, question in (((0, 1, 2), "One?"), ((1, 0, 2), "Two?")):
+        query.query(question)
+        prompt = pilot.align([node.text.strip() for node in pick(*places)], question)
+        content = user_text(engine.requests[-1])
+        assert content == prompt.user_message
+    assert prompt.order_hint == hint
     assert content.count("[2] steps") == 2
-    assert content.index("[3] copies") < content.rindex("[2] steps") < content.index("Order of relevance")
+    assert content.index("[3] copies") < content.rindex("[2] steps") < content.index(hint or "Two?")
 
 
 def test_nodes_that_were_not_arranged_get_labels_and_no_hint(engine, llm):
@@ -117,7 +128,7 @@ def test_nodes_that_were_not_arranged_get_labels_and_no_hint(engine, llm):
 
 
 def test_nodes_that_are_labelled_already_are_not_labelled_again(engine, llm):
-    query = asking(llm, postprocessor=ContextPilotPostprocessor(annotation="node"))
+    query = asking(llm, postprocessor=ContextPilotPostprocessor(annotation="node", order_hint=True))
     query.query("One?")
     query.query("Two?")
     content = user_text(engine.requests[-1])
@@ -244,6 +255,7 @@ async def test_many_at_once_do_not_mix_their_hints(engine, llm):
         content = user_text(request)
         assert content.startswith("<documents>\n[1] slices")
         assert content.count("Order of relevance") <= 1
+    assert any("Order of relevance" in user_text(request) for request in engine.requests)
 
 
 def test_rendering_that_fails_leaves_it_to_the_framework(engine, llm, monkeypatch, caplog):

@@ -38,7 +38,7 @@ def asking(postprocessor, llm, **options):
 @pytest.fixture
 def postprocessor():
     before = list(get_dispatcher().event_handlers)
-    postprocessor = ContextPilotPostprocessor()
+    postprocessor = ContextPilotPostprocessor(order_hint=True)  # prompts with a hint are recognised, too
     with observe_usage(postprocessor):
         yield postprocessor
     assert list(map(id, get_dispatcher().event_handlers)) == list(map(id, before))
@@ -58,7 +58,7 @@ async def test_every_way_of_asking(engine, llm, postprocessor):
 
 
 def test_a_stock_chat_engine(engine, llm):
-    postprocessor = ContextPilotPostprocessor(annotation="node")
+    postprocessor = ContextPilotPostprocessor(annotation="node", order_hint=True)
     with observe_usage(postprocessor) as handler:
         chat = ContextChatEngine.from_defaults(
             Listed(pick(0, 1), pick(1, 0)), llm=llm, node_postprocessors=[postprocessor]

@@ -15,6 +15,7 @@ WORDINGS = [
     ("title", f'Most relevant: [2], which begins: "{STEPS}"'),
     ("sentence", 'Most relevant: [2], which says: "It is a stride."'),
     (False, None),
+    (None, None),  # as the pilot has it, and its default is none
 ]
 
 
@@ -27,9 +28,17 @@ def placed(**options):
 
 @pytest.mark.parametrize(("wording", "hint"), WORDINGS)
 def test_the_synthesizer_tells_a_changed_order_as_the_setting_has_it(wording, hint):
-    assert context_of(placed(order_hint=wording), "What stride?").hint == hint
+    nodes = placed(order_hint=wording)
+    assert [node.text for node in nodes] == [SLICES, STEPS]
+    assert context_of(nodes, "What stride?").hint == hint
 
 
-@pytest.mark.parametrize(("wording", "hint"), WORDINGS[:-1])
+def test_by_default_a_changed_order_is_not_told():
+    nodes = placed()
+    assert [node.metadata["contextpilot"]["rank"] for node in nodes] == [1, 0]
+    assert context_of(nodes, "What stride?").hint is None
+
+
+@pytest.mark.parametrize(("wording", "hint"), WORDINGS[:4])
 def test_a_last_node_tells_it_to_everybody_else(wording, hint):
     assert placed(order_hint=wording, annotation="node")[-1].text.endswith(hint)

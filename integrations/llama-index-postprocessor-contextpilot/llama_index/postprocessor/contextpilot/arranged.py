@@ -116,7 +116,7 @@ def outcome(taken: Intake, prompt: AlignedPrompt, annotation: Annotation) -> lis
     Args:
         taken: what the prompt was made of.
         prompt: its ids are positions in ``taken.texts``.
-        annotation: "node": labels and hint are put where every model sees them.
+        annotation: "node": labels, echoes and hint are put where every model sees them.
     """
     if prompt.rule is Rule.FAILED_OPEN:
         return None
@@ -151,9 +151,11 @@ def outcome(taken: Intake, prompt: AlignedPrompt, annotation: Annotation) -> lis
     }
     made.update(others)
     result = list(made.values()) if prompt.changed else [made[place] for place in sorted(made)]
-    if labels and hint is not None:
-        again = [labelled(place + 1, prompt.blocks[place].text) for place in prompt.echoed]
-        result.append(trailer("\n\n".join([*again, hint])))
+    last = [labelled(place + 1, prompt.blocks[place].text) for place in prompt.echoed]
+    if hint is not None:
+        last.append(hint)
+    if labels and last:
+        result.append(trailer("\n\n".join(last)))
     return result
 
 

@@ -49,15 +49,16 @@ class ContextPilotPostprocessor(BaseNodePostprocessor):
         namespace_key: a metadata key that all nodes carry, such as "tenant_id"; its value is the tenant. Nodes that
             lack it or disagree come back as they are.
         hidden_metadata: patterns of metadata keys that the model is not shown; None or (): nothing is hidden.
-        annotation: "none": only the order changes, `ContextPilotSynthesizer` adds labels and hint. "node": for every
-            other synthesizer and chat engine: each node is shown with its label, and where the order changed, a last
-            node says what it was.
+        annotation: "none": only the order changes, `ContextPilotSynthesizer` adds labels, and the hint if there is one.
+            "node": for every other synthesizer and chat engine: each node is shown with its label, and where the order
+            changed, a last node carries the hint, if there is one, and the echoes.
         order: as `contextpilot_rag.Settings` has it, and so for all that follow; None: as the pilot has it.
         min_gain: share of the blocks' tokens, 0 to 1.
         protect_top: a number of nodes.
         max_displacement: a number of places.
         echo: a number of nodes. They stand in the last node, or at the end of the synthesizer's context.
-        order_hint: whether, or by which wording, a changed order is told to the model.
+        order_hint: whether, or by which wording, a changed order is told to the model: True, "order", "best", "title"
+            or "sentence". A pilot that was not told otherwise has False.
 
     Raises:
         SettingsError: an unknown setting, a value that a setting cannot have, or a namespace twice.

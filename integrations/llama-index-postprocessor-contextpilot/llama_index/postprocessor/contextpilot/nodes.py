@@ -29,7 +29,7 @@ EMBED_VIEW = "contextpilot_embed_view"
 """The same for the embedding model, where it was shown more than the text."""
 
 TRAILER_ID = "contextpilot-trailer"
-"""The id of the node that carries the order hint."""
+"""The id of the node that carries the order hint, and what is given once more."""
 
 HIDDEN_METADATA = (
     # written at query time: another number with every question

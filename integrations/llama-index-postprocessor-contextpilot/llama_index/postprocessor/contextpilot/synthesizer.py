@@ -1,4 +1,4 @@
-"""ContextPilotSynthesizer: labels before the nodes, the order hint after the last one, the question last."""
+"""ContextPilotSynthesizer: labels before the nodes, the order hint, if any, after the last one, the question last."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def context_of(nodes: Sequence[NodeWithScore], question: str = "") -> Context:
     echoes: dict[int, str] = {}
     texts: list[str] = []
     wordings: list[Any] = []
-    wanted = True
+    ours = True
     for node in nodes:
         text = text_of(node.node)
         if text is not None and not is_trailer(node.node):
             labels.append(mark_of(node.node).get("label"))
         if text is None or is_trailer(node.node) or VIEW in node.node.metadata:
             chunks.append(node.node.get_content(metadata_mode=MetadataMode.LLM))
-            wanted = wanted and text is None  # who labels nodes hints, too
+            ours = ours and text is None  # who labels nodes hints and echoes, too
             continue
         mark = mark_of(node.node)
         ranks.append(mark.get("rank"))
@@ -68,9 +68,9 @@ def context_of(nodes: Sequence[NodeWithScore], question: str = "") -> Context:
         chunks.append(labelled(len(ranks), text))
         if "echo" in mark:
             echoes[mark["echo"]] = chunks[-1]
-    wanted = wanted and bool(wordings) and all(wordings)
-    hint = hint_for(ranks, wording_of(wordings[0]), texts, question) if wanted else None
-    if hint is not None:
+    changed = ours and hint_for(ranks) is not None
+    hint = hint_for(ranks, wording_of(wordings[0]), texts, question) if changed and all(wordings) else None
+    if changed:  # whether or not that is told
         chunks.extend(echoes[number] for number in sorted(echoes))
     return Context(tuple(chunks), hint, moved=not in_order(labels))
 
@@ -99,7 +99,10 @@ def citations(nodes: Sequence[NodeWithScore]) -> dict[int, NodeWithScore]:
 
 
 class ContextPilotSynthesizer(CompactAndRefine):
-    """Renders what `ContextPilotPostprocessor` arranged: labels, and the order hint where the order changed.
+    """Renders what `ContextPilotPostprocessor` arranged: labels, and the order hint, where there is one.
+
+    There is one where the order changed, if the postprocessor (or its pilot) was made with ``order_hint=True``, or with
+    one of the wordings.
 
     Sync, async and streaming. Source nodes are the nodes that it was given; `citations` says which label is whose. As
     with every compacting synthesizer, a context that does not fit one prompt takes several, and little of those can be
