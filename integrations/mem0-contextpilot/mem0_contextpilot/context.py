@@ -77,12 +77,16 @@ class MemoryContext:
 
     @property
     def order_hint(self) -> str:
-        """The sentence that tells the model the memory's order; "" where it did not change."""
+        """The sentence that tells the model the memory's order.
+
+        "" where it did not change; and by default, unless the memory or its pilot was made with ``order_hint=True`` (or
+        a wording).
+        """
         return (self.alignment.order_hint or "") if self.alignment is not None else ""
 
     @property
     def user_message(self) -> str:
-        """The content of the user message: memories, hint, question."""
+        """The content of the user message: memories, the order hint if there is one, question."""
         if self.alignment is not None:
             return self.alignment.user_message
         if self._unaligned:

@@ -32,7 +32,8 @@ class ContextPilotMemory(MemoryFace):
         memory: a ``mem0.Memory``, a ``mem0.MemoryClient``, or something with their ``search``.
         pilot: a `ContextPilot` to share, an index or its address, or None: an index of its own in this process.
         namespace: what may share cached prefixes, for all searches. None: each search's own ids (`namespace_for`).
-        **options: settings for every request: order, min_gain, protect_top, ...
+        **options: settings for every request: order, min_gain, protect_top, ... With ``order_hint=True`` a model is
+            told the memory's order, where it changed; by default it is not.
 
     Raises:
         SettingsError: no such memory; an unknown setting, index or namespace, or a value that a setting cannot have.
@@ -111,7 +112,7 @@ class ContextPilotMemory(MemoryFace):
 
         Returns:
             What the memory returned: the same dicts, none more and none less. Copies of a text under other ids stand at
-            the end if the order changed, and `order_hint`, if it is switched on, tells a model the memory's order.
+            the end if the order changed. `order_hint` tells a model the memory's order, if that was switched on.
 
         Raises:
             InputError: ids and filters, or limit and top_k, do not agree; or a keyword that nothing takes.

@@ -29,7 +29,7 @@ class ContextPilotReranker:
         pilot: as for `ContextPilotMemory`.
         namespace: what may share cached prefixes, for everything that this reranker sees. None: see above.
         reranker: another reranker, that goes first.
-        **options: settings for every request: order, min_gain, protect_top, ...
+        **options: settings for every request: order, min_gain, protect_top, order_hint (off by default), ...
 
     Raises:
         SettingsError: no such reranker; an unknown setting, index or namespace, or a value that a setting cannot have.
@@ -74,7 +74,8 @@ class ContextPilotReranker:
             top_k: how many to keep; None: all.
 
         Returns:
-            A list; Mem0 returns it as ``results``, and `order_hint` tells a model the order that it had.
+            A list; Mem0 returns it as ``results``. `order_hint` tells a model the order that it had, if that was
+            switched on.
         """
         best = documents if self._reranker is None else self._reranker.rerank(query, documents, top_k)
         if isinstance(best, list) and isinstance(top_k, int) and top_k >= 0:

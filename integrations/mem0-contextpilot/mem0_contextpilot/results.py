@@ -78,7 +78,10 @@ class AlignedResults(dict[str, Any]):
 
     @property
     def order_hint(self) -> str:
-        """The sentence that tells a model the memory's order, if your prompt numbers the results from [1] on."""
+        """The sentence that tells a model the memory's order, if your prompt numbers the results from [1] on.
+
+        "" by default: see `order_hint`.
+        """
         return order_hint(self)
 
 
@@ -86,8 +89,9 @@ def order_hint(results: object) -> str:
     """The order hint for what ``search`` returned, or for its results, or a slice of them.
 
     Returns:
-        One sentence, for a prompt that numbers these results from [1] on; "" if they are in the memory's own order, or
-        if it is not known, as for another list that was made from them.
+        One sentence, for a prompt that numbers these results from [1] on. "" by default: there is one only if the
+        memory (or the reranker), or its pilot, was made with ``order_hint=True``, or with one of the wordings. Also ""
+        if they are in the memory's own order, or if that is not known, as for another list that was made from them.
 
     >>> found = AlignedResults(results=AlignedList.of(["best", "second best"], [1, 0]))
     >>> order_hint(found) == order_hint(found["results"]) == 'Order of relevance, best first: [2] > [1]'

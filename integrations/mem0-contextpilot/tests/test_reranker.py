@@ -63,6 +63,15 @@ def test_the_same_dicts():
     assert second == before
 
 
+@pytest.mark.parametrize(("options", "hint"), [({}, ""), ({"order_hint": "best"}, "Most relevant: [3]")])
+def test_there_is_no_hint_unless_it_is_asked_for(options, hint):
+    reranker = ContextPilotReranker(**options)
+    reranker.rerank("a", documents(*LONG[:2], **ALICE))
+    found = reranker.rerank("b", documents(*LONG[2::-1], **ALICE))
+    assert [one["id"] for one in found] == ["slices", "steps", "copies"]
+    assert order_hint({"results": found}) == found.order_hint == hint
+
+
 def test_no_more_than_top_k():
     reranker = ContextPilotReranker()
     reranker.rerank("a", documents(*LONG[:2], **ALICE))

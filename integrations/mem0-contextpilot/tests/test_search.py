@@ -79,6 +79,20 @@ def test_there_is_none_unless_it_is_asked_for():
     assert order_hint(found) == order_hint(found["results"]) == ""
 
 
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [({}, "Most relevant: [3]"), ({"order_hint": False}, "")],
+    ids=["the pilot's", "the memory's own word counts"],
+)
+def test_a_pilot_can_ask_for_it(options, hint):
+    notes = Notes(reply(*LONG[:2]), reply(*LONG[::-1]))
+    memory = ContextPilotMemory(notes, ContextPilot(order_hint="best"), **options)
+    memory.search("a", **ALICE)
+    found = memory.search("b", **ALICE)
+    assert found.ranks == (4, 3, 0, 1, 2)
+    assert order_hint(found) == hint
+
+
 @given(st.lists(st.integers(0, 4), max_size=6))
 def test_it_is_never_wrong_whatever_becomes_of_the_list(changes):
     memory = ContextPilotMemory(Notes(reply(*LONG[:2]), reply(*LONG[::-1])), order_hint=True)
