@@ -101,7 +101,7 @@ def test_no_tails_are_learned():
 
 def test_a_pilot_says_the_order_of_relevance_as_ever():
     texts = [f"text {number}" for number in range(5)]
-    prompts = [ContextPilot(order="fixed").align(order, "Why?") for order in (texts, texts[::-1])]
+    prompts = [ContextPilot(order="fixed", order_hint=True).align(order, "Why?") for order in (texts, texts[::-1])]
     first, second = ([block.text for block in prompt.blocks] for prompt in prompts)
     assert first == second
     assert all((prompt.order_hint is not None) == prompt.changed for prompt in prompts)

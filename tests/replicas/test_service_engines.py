@@ -43,7 +43,8 @@ def test_an_eviction_reaches_the_trees_of_all_replicas_whichever_was_told_of_the
     first, second = both
     with client(first, fake) as one, client(second, fake) as other:
         for count, names in enumerate(("AB", "CDE", "FGH", "DEC"), 1):
-            ask(one if count % 2 else other, fake, names)
+            question = f"What is {names}? " * 8  # longer than a KV block, so that each prompt has one of its own
+            ask(one if count % 2 else other, fake, names, question)
             for service, pilot in zip(both, (one, other), strict=True):
                 settled(service, pilot)
             until(lambda count=count: covered(first) == covered(second) == count, "what was told of a prompt")
