@@ -89,8 +89,8 @@ class Settings:
             last ones anyway. Costs their tokens, not the shared prefix.
         order_hint: how the model is told the order of relevance, where it changed. "order": all labels in that order;
             "best": the best block's label; "title": that, and how the block begins; "sentence": that, and the sentence
-            of the block that has most words of the question. True: "order". False: it is not told, which is what was
-            best for the small model that was measured (docs/quality.md).
+            of the block that has most words of the question. True: "order". False: it is not told; docs/quality.md says
+            what was measured.
         capacity_tokens: what the engine's cache holds for one namespace, in tokens; None: not known, no limit.
         kv_block_tokens: tokens of one of the engine's KV blocks: what is shared below one counts as nothing; None: not
             known.
