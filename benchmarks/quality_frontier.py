@@ -7,17 +7,20 @@ from pathlib import Path
 
 from contextpilot_rag.evaluation.verdict import Verdict
 
+DEFAULT = "balanced"
 COLOURS = {"safe": "tab:green", "open": "tab:gray", "worse": "tab:red"}
 
 
 def draw(path: Path, verdicts: Mapping[str, Verdict], measure: str = "probability") -> None:
-    """Draw hits (across) against what answers lose (up), with intervals."""
+    """Draw hits (across) against what answers gain (up), with intervals; a star is the default."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
     shown = {name: one for name, one in verdicts.items() if any(arm.share for arm in one.arms)}
+    names = dict.fromkeys(arm.arm.name for one in shown.values() for arm in one.arms)
+    numbers = {name: number for number, name in enumerate(names, 1)}
     figure, panels = plt.subplots(1, len(shown), figsize=(5.2 * len(shown), 5.4), squeeze=False)
     for panel, (name, of_set) in zip(panels[0], shown.items(), strict=True):
         panel.axhline(0, color="black", linewidth=0.6)
@@ -28,11 +31,15 @@ def draw(path: Path, verdicts: Mapping[str, Verdict], measure: str = "probabilit
                 continue
             mean, low, high = (difference.mean, difference.low, difference.high) if difference else (0.0, 0.0, 0.0)
             across, colour = 100 * arm.share.ratio, COLOURS[arm.said]
-            panel.errorbar(across, 100 * mean, [[100 * (mean - low)], [100 * (high - mean)]], fmt="o", color=colour)
-            panel.annotate(arm.arm.name, (across, 100 * mean), fontsize=6, xytext=(3, 3), textcoords="offset points")
+            panel.vlines(across, 100 * low, 100 * high, color=colour, linewidth=0.8, alpha=0.5)
+            panel.plot(across, 100 * mean, "*" if arm.arm.name == DEFAULT else ".", color=colour, markersize=9)
+            at = (across, 100 * mean)
+            panel.annotate(numbers[arm.arm.name], at, fontsize=7, xytext=(3, 3), textcoords="offset points")
         panel.set_title(name)
         panel.set_xlabel("hits, % of the prompts' tokens")
+    said = "\n".join(f"{number:2}  {name}" for name, number in numbers.items())
+    panels[0][-1].text(1.04, 1.0, said, transform=panels[0][-1].transAxes, fontsize=8, va="top")
     panels[0][0].set_ylabel(f"{measure} of the right answer, points against the retriever's order")
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
     plt.close(figure)
