@@ -85,7 +85,7 @@ class Elsewhere:
         if pool.shared:
             return
         ledgers = self._service.tenant(pool.named[1]).ledgers
-        waited = ledgers.arrived(name) if not stray else False
+        waited = not stray and ledgers.arrived(name)
         if isinstance(record, Turned):
             ledgers.apply(delta_of(record, space))
         elif not waited:  # else it was forgotten here when that was told

@@ -168,9 +168,9 @@ class ServiceSink:
         if kind == "tenant" and self._pool(space) is not None:
             ledgers, slices = self._service.tenant(name).ledgers, Slices(SLICE_SECONDS)
             told = {(namespace, talk): answers for namespace, talk, answers in talks}
-            here = [key for key, _ in ledgers.items(space.namespace) if key not in told]
-            known = known or bool(ledgers.items(space.namespace))
-            for namespace, talk in (*here, *told):
+            here = [key for key, _ in ledgers.items(space.namespace)]
+            known = known or bool(here)
+            for namespace, talk in (*(key for key in here if key not in told), *told):
                 if replace(namespace, head="") == space.namespace:
                     ledgers.replace(namespace, talk, told.get((namespace, talk), ()))
                 await slices.next()

@@ -60,8 +60,12 @@ class World:
         ]
 
     def rewriter(self):
+        return self.made(Broken() if self.broken else None)
+
+    def made(self, index=None, **more):
+        """A rewriter as this world has them."""
         pilot = AsyncContextPilot(
-            Broken() if self.broken else None,
+            index,
             dedup=self.dedup,
             normalise=self.normalise,
             order=self.order,
@@ -70,7 +74,7 @@ class World:
             salt_secret=SECRET,
         )
         chosen = {"lists": self.lists, "labels": self.labels, "max_memory": self.most, "salt_secret": SECRET}
-        return Rewriter(pilot, ProxySettings(upstreams="http://127.0.0.1:1", **chosen))
+        return Rewriter(pilot, ProxySettings(upstreams="http://127.0.0.1:1", **chosen), **more)
 
     @property
     def known(self):

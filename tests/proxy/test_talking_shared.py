@@ -8,11 +8,8 @@ import json
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from contextpilot_rag import AsyncContextPilot
 from contextpilot_rag.proxy.decisions import Others
-from contextpilot_rag.proxy.rewriter import Rewriter
 from contextpilot_rag.proxy.rewriting import Call
-from contextpilot_rag.proxy.settings import ProxySettings
 
 from .replicated import Node
 from .talking import Conversation, Talker
@@ -38,18 +35,7 @@ class Shared(World):
         self.rewriters = [self.one(node) for node in self.nodes]
 
     def one(self, node):
-        pilot = AsyncContextPilot(
-            dedup=self.dedup,
-            normalise=self.normalise,
-            order=self.order,
-            order_hint=self.order_hint,
-            min_gain=0.0,
-            salt_secret=SECRET,
-        )
-        chosen = {"lists": self.lists, "labels": self.labels, "max_memory": self.most, "salt_secret": SECRET}
-        return Rewriter(
-            pilot, ProxySettings(upstreams="http://127.0.0.1:1", **chosen), others=Others(node, secret=SECRET)
-        )
+        return self.made(others=Others(node, secret=SECRET))
 
     async def deliver(self, *, everything=False):
         """Each log brings some of what was told, or all: late, doubled, and in whatever order one's own were sent."""
